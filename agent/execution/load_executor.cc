@@ -212,7 +212,7 @@ void LoadExecutor::StopServing(const ActiveLoad& load) {
 
 void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<SlabImage>& slab) {
   ActiveLoad load;
-  RankLoads::Started started;
+  RankLoad::Started started;
   bool served = false;
   // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
   absl::Cleanup undo = [&] {

@@ -59,22 +59,22 @@ class AgentLoadTest : public AgentFixture {
       const RankLayoutPtr layout = HalfLayout(rank);
       const std::string plan = MakeWritePlan(*layout, rank, {{1, 0, 2}}, "save-plan").SerializeAsString();
       coordinator_.AddPlan(rank, "save-plan", plan);
-      OrderSave(rank, SaveOrderOf(7, v1::SaveOrder::WRITE, "save-plan"));
+      OrderSave(rank, SaveOrderOf(7, v1::Phase::WRITING, "save-plan"));
       auto begun = trainers_[rank]->BeginSave(*layout, 7);
       ASSERT_TRUE(begun.ok()) << begun.status();
       const auto contents = Contents(*layout, std::to_string(rank));
       ASSERT_TRUE(trainers_[rank]->Fill(*begun, contents).ok());
       ASSERT_TRUE(trainers_[rank]->Commit(*begun, {}).ok());
-      written_[rank] = AwaitPhase(rank, 7, v1::SaveState::WRITTEN).result().files(0);
-      OrderSave(rank, SaveOrderOf(7, v1::SaveOrder::COMMITTED, "save-plan"));
+      written_[rank] = AwaitPhase(rank, 7, v1::Phase::WRITTEN).result().files(0);
+      OrderSave(rank, SaveOrderOf(7, v1::Phase::COMMITTED, "save-plan"));
       coordinator_.Await(rank, [](const v1::AgentState& state) { return state.saves_size() == 0; });
     }
   }
 
-  v1::LoadOrder LoadOrderOf(v1::LoadOrder::Action action, const std::string& token = "load-secret") {
+  v1::LoadOrder LoadOrderOf(v1::Phase::Value action, const std::string& token = "load-secret") {
     v1::LoadOrder order;
     order.set_number(1);
-    order.set_action(action);
+    order.set_phase(action);
     order.set_step(7);
     order.set_plan_digest("load-plan");
     order.set_transfer_token(token);
@@ -87,7 +87,7 @@ class AgentLoadTest : public AgentFixture {
     coordinator_.Order(rank, orders);
   }
 
-  v1::LoadState AwaitLoad(uint32_t rank, v1::LoadState::Phase phase) {
+  v1::LoadState AwaitLoad(uint32_t rank, v1::Phase::Value phase) {
     const v1::AgentState state = coordinator_.Await(
         rank, [&](const v1::AgentState& now) { return now.loads_size() == 1 && now.loads(0).phase() == phase; });
     return state.loads_size() == 1 ? state.loads(0) : v1::LoadState();
@@ -114,7 +114,7 @@ class AgentLoadTest : public AgentFixture {
     Save();
     for (uint32_t rank = 0; rank < 2; ++rank) {
       coordinator_.AddPlan(rank, "load-plan", HalfReadPlan(rank, written_[rank]).SerializeAsString());
-      OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ));
+      OrderLoad(rank, LoadOrderOf(v1::Phase::READING));
     }
     std::vector<std::vector<std::string>> targets;
     for (const absl::Status& status : Receive(targets)) ASSERT_TRUE(status.ok()) << status;
@@ -126,13 +126,13 @@ class AgentLoadTest : public AgentFixture {
     for (uint32_t rank = 0; rank < 2; ++rank)
       enders.emplace_back([&, rank] { ended[rank] = trainers_[rank]->EndLoad(1); });
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      const v1::LoadState done = AwaitLoad(rank, v1::LoadState::DONE);
+      const v1::LoadState done = AwaitLoad(rank, v1::Phase::DONE);
       EXPECT_EQ(done.bytes_done(), done.bytes_total());
       EXPECT_GE(done.storage_bytes(), done.bytes_total());
       EXPECT_NE(done.io_path(), v1::IO_PATH_UNSPECIFIED);
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      v1::LoadOrder done = LoadOrderOf(v1::LoadOrder::DONE);
+      v1::LoadOrder done = LoadOrderOf(v1::Phase::DONE);
       done.set_total_bytes_read(11);
       OrderLoad(rank, done);
     }
@@ -151,17 +151,17 @@ class AgentLoadTest : public AgentFixture {
     damage(FileOf(1));
     for (uint32_t rank = 0; rank < 2; ++rank) {
       coordinator_.AddPlan(rank, "load-plan", HalfReadPlan(rank, written_[rank]).SerializeAsString());
-      OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ));
+      OrderLoad(rank, LoadOrderOf(v1::Phase::READING));
     }
     std::vector<std::vector<std::string>> targets;
     for (const absl::Status& status : Receive(targets)) EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-    const v1::LoadState failed = AwaitLoad(1, v1::LoadState::FAILED);
+    const v1::LoadState failed = AwaitLoad(1, v1::Phase::FAILED);
     // After the order to abort nothing is held any more.
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      v1::LoadOrder abort = LoadOrderOf(v1::LoadOrder::ABORT);
+      v1::LoadOrder abort = LoadOrderOf(v1::Phase::ABORTING);
       *abort.mutable_error() = failed.error();
       OrderLoad(rank, abort);
-      AwaitLoad(rank, v1::LoadState::STOPPED);
+      AwaitLoad(rank, v1::Phase::STOPPED);
       EXPECT_TRUE(agents_[rank]->agent().loads().empty());
     }
     return failed;
@@ -172,7 +172,7 @@ class AgentLoadTest : public AgentFixture {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       const v1::ReadPlan plan = HalfReadPlan(rank, written_[rank], {0, 200'000, 400'000, 600'000, 800'000, 1'000'000});
       coordinator_.AddPlan(rank, "load-plan", plan.SerializeAsString());
-      OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ));
+      OrderLoad(rank, LoadOrderOf(v1::Phase::READING));
     }
     // Rank 1 begins and takes nothing, so its later rounds do not come.
     ASSERT_TRUE(trainers_[1]->BeginLoad(*WholeLayout(), 1).ok());
@@ -184,13 +184,13 @@ class AgentLoadTest : public AgentFixture {
       const auto begun = trainers_[0]->BeginLoad(*layout, 1);
       received = begun.ok() ? trainers_[0]->Receive(1, targets) : begun.status();
     });
-    AwaitLoad(0, v1::LoadState::READING);
-    v1::LoadOrder abort = LoadOrderOf(v1::LoadOrder::ABORT);
+    AwaitLoad(0, v1::Phase::READING);
+    v1::LoadOrder abort = LoadOrderOf(v1::Phase::ABORTING);
     *abort.mutable_error() = StatusToProto(MakeError(Reason::kRankLate, "demo: rank 1 is late", {{"ranks", "1"}}));
     OrderLoad(1, abort);
-    AwaitLoad(1, v1::LoadState::STOPPED);
+    AwaitLoad(1, v1::Phase::STOPPED);
     OrderLoad(0, abort);
-    AwaitLoad(0, v1::LoadState::STOPPED);
+    AwaitLoad(0, v1::Phase::STOPPED);
     consumer.join();
     EXPECT_TRUE(HasReason(received, Reason::kRankLate)) << received;
     EXPECT_EQ(MetadataOf(received)["ranks"], "1");
@@ -255,9 +255,9 @@ TEST_F(AgentLoadTest, Load_SourceThatNobodyHolds_EndsByName) {
   coordinator_.Hide(1);
   Save();
   coordinator_.AddPlan(0, "load-plan", HalfReadPlan(0, written_[0]).SerializeAsString());
-  OrderLoad(0, LoadOrderOf(v1::LoadOrder::READ));
+  OrderLoad(0, LoadOrderOf(v1::Phase::READING));
   std::thread trainer([&] { (void)trainers_[0]->BeginLoad(*WholeLayout(), 1); });
-  const absl::Status error = StatusFromProto(AwaitLoad(0, v1::LoadState::FAILED).error());
+  const absl::Status error = StatusFromProto(AwaitLoad(0, v1::Phase::FAILED).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
   EXPECT_NE(error.message().find("no address of rank 1"), std::string::npos) << error;
   trainer.join();
@@ -266,9 +266,9 @@ TEST_F(AgentLoadTest, Load_SourceThatNobodyHolds_EndsByName) {
 TEST_F(AgentLoadTest, AwaitRound_WithoutTheLoadsToken_GetsNothing) {
   Save();
   coordinator_.AddPlan(0, "load-plan", HalfReadPlan(0, written_[0]).SerializeAsString());
-  OrderLoad(0, LoadOrderOf(v1::LoadOrder::READ, "secret"));
+  OrderLoad(0, LoadOrderOf(v1::Phase::READING, "secret"));
   std::thread trainer([&] { EXPECT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok()); });
-  AwaitLoad(0, v1::LoadState::READING);
+  AwaitLoad(0, v1::Phase::READING);
   trainer.join();
   const v1::RegisterAgentRequest source = coordinator_.registration(0);
   const auto stub = v1::TransferService::NewStub(MakeChannel(source.transfer_address()));
@@ -305,12 +305,12 @@ TEST_F(AgentLoadTest, Load_TrainerDies_Fails) {
   Save();
   for (uint32_t rank = 0; rank < 2; ++rank) {
     coordinator_.AddPlan(rank, "load-plan", HalfReadPlan(rank, written_[rank]).SerializeAsString());
-    OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ));
+    OrderLoad(rank, LoadOrderOf(v1::Phase::READING));
   }
   ASSERT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok());
-  AwaitLoad(0, v1::LoadState::READING);
+  AwaitLoad(0, v1::Phase::READING);
   agents_[0]->agent().TrainerGone(trainers_[0]->incarnation(), TrainerEnd::kEnded);
-  EXPECT_TRUE(HasReason(StatusFromProto(AwaitLoad(0, v1::LoadState::FAILED).error()), Reason::kTrainerLost));
+  EXPECT_TRUE(HasReason(StatusFromProto(AwaitLoad(0, v1::Phase::FAILED).error()), Reason::kTrainerLost));
 }
 
 // The agents take what they wrote from their slabs. The files are gone.
@@ -323,7 +323,7 @@ class SlabLoadTest : public AgentLoadTest {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       const v1::ReadPlan plan = HalfReadPlan(rank, written_[rank], {0, 200'000, 400'000, 600'000, 800'000, 1'000'000});
       coordinator_.AddPlan(rank, "load-plan", plan.SerializeAsString());
-      OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ));
+      OrderLoad(rank, LoadOrderOf(v1::Phase::READING));
     }
   }
   void Spoil(uint32_t rank) {
@@ -358,8 +358,8 @@ TEST_F(SlabLoadTest, Save_BeginsWhileALoadIsUnderWay_GetsTheSlabAndTheLoadGoesOn
   OrderReads();
   ASSERT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok());
   ASSERT_TRUE(trainers_[1]->BeginLoad(*WholeLayout(), 1).ok());
-  AwaitLoad(0, v1::LoadState::READING);
-  OrderSave(0, SaveOrderOf(8, v1::SaveOrder::STAGE, "save-plan"));
+  AwaitLoad(0, v1::Phase::READING);
+  OrderSave(0, SaveOrderOf(8, v1::Phase::STAGING, "save-plan"));
   const RankLayoutPtr layout = HalfLayout(0);
   auto begun = trainers_[0]->BeginSave(*layout, 8);
   ASSERT_TRUE(begun.ok()) << begun.status();

@@ -72,7 +72,7 @@ TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheOutcome) 
   const RankLayoutPtr layout = SmallLayout();
   const std::vector<std::vector<uint32_t>> files = {{5, 2, 0}, {4, 3, 1}};
   coordinator_.AddPlan(0, "plan-1", MakeWritePlan(*layout, 0, files, "plan-1").SerializeAsString());
-  OrderSave(0, SaveOrderOf(7, v1::SaveOrder::STAGE, "plan-1"));
+  OrderSave(0, SaveOrderOf(7, v1::Phase::STAGING, "plan-1"));
 
   auto begun = trainer.BeginSave(*layout, 7);
   ASSERT_TRUE(begun.ok()) << begun.status();
@@ -87,9 +87,9 @@ TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheOutcome) 
                   .ok());
   contents[4].replace(77, std::string::npos, contents[4].size() - 77, '\0');
 
-  AwaitPhase(0, 7, v1::SaveState::STAGED);
-  OrderSave(0, SaveOrderOf(7, v1::SaveOrder::WRITE, "plan-1"));
-  const v1::SaveState written = AwaitPhase(0, 7, v1::SaveState::WRITTEN);
+  AwaitPhase(0, 7, v1::Phase::STAGED);
+  OrderSave(0, SaveOrderOf(7, v1::Phase::WRITING, "plan-1"));
+  const v1::SaveState written = AwaitPhase(0, 7, v1::Phase::WRITTEN);
   ASSERT_EQ(written.result().files_size(), 2);
   for (int bin = 0; bin < 2; ++bin) {
     CheckBin(root_ + "/demo/000000000007/0001/" + BinName(0, bin) + ".safetensors", *layout,
@@ -105,14 +105,14 @@ TEST_F(AgentSaveTest, Save_OrderedStepByStep_WritesExactBinsAndTellsTheOutcome) 
   EXPECT_EQ(written.replica_checksums(1).object_bytes(), 4096u);
   EXPECT_EQ(written.bytes_done(), written.bytes_total());
 
-  OrderSave(0, SaveOrderOf(7, v1::SaveOrder::COMMITTED, "plan-1"));
+  OrderSave(0, SaveOrderOf(7, v1::Phase::COMMITTED, "plan-1"));
   const auto checkpoint = trainer.WaitSave(7, begun->save());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ(checkpoint->state(), v1::Phase::COMMITTED);
   EXPECT_EQ(checkpoint->data_directory(), "demo/000000000007/0001");
   coordinator_.Await(0, [](const v1::AgentState& state) { return state.saves_size() == 0; });
   // The coordinator says whether it still is.
-  v1::SaveOrder refusal = SaveOrderOf(7, v1::SaveOrder::ABORTED, "plan-1");
+  v1::SaveOrder refusal = SaveOrderOf(7, v1::Phase::ABORTED, "plan-1");
   *refusal.mutable_error() = StatusToProto(MakeError(Reason::kStepCommitted, "committed"));
   OrderSave(0, refusal);
   EXPECT_TRUE(HasReason(trainer.BeginSave(*layout, 7).status(), Reason::kStepCommitted));
@@ -125,8 +125,8 @@ TEST_F(AgentSaveTest, Slab_AfterACommit_IsUsedAgain) {
   uint64_t slabs[3] = {};
   for (int64_t step = 0; step < 3; ++step) {
     Stage(trainer, *layout_, step, &slabs[step]);
-    OrderSave(0, SaveOrderOf(step, v1::SaveOrder::WRITE, "plan-1"));
-    const v1::SaveState written = AwaitPhase(0, step, v1::SaveState::WRITTEN);
+    OrderSave(0, SaveOrderOf(step, v1::Phase::WRITING, "plan-1"));
+    const v1::SaveState written = AwaitPhase(0, step, v1::Phase::WRITTEN);
     CheckBin(root_ + "/" + AttemptDirectory("demo", step, 1) + "/rank00000-bin00.safetensors", *layout_, {0, 2},
              Contents(*layout_, std::to_string(step)), written.result().files(0));
     Commit(step);
@@ -143,12 +143,12 @@ TEST_F(AgentSaveTest, Save_TrainerDiesAfterStaging_IsWritten) {
     Stage(trainer, *layout_, 3);
     agent.agent().TrainerGone(trainer.incarnation(), TrainerEnd::kEnded);
   }
-  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
-  AwaitPhase(0, 3, v1::SaveState::WRITTEN);
+  OrderSave(0, SaveOrderOf(3, v1::Phase::WRITING, "plan-1"));
+  AwaitPhase(0, 3, v1::Phase::WRITTEN);
   Commit(3);
   FakeTrainer next(agent.address());
   ASSERT_TRUE(next.Attach().ok());
-  EXPECT_EQ(next.WaitSave(3)->state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ(next.WaitSave(3)->state(), v1::Phase::COMMITTED);
 }
 
 TEST_F(AgentSaveTest, BeginSave_SlabAboveTheBudget_IsAMemoryLimitWithTheNumbers) {
@@ -158,12 +158,12 @@ TEST_F(AgentSaveTest, BeginSave_SlabAboveTheBudget_IsAMemoryLimitWithTheNumbers)
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());
   coordinator_.AddPlan(0, "plan-1", MakeWritePlan(*layout_, 0, {{0, 1, 2}}, "plan-1").SerializeAsString());
-  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::STAGE, "plan-1"));
+  OrderSave(0, SaveOrderOf(3, v1::Phase::STAGING, "plan-1"));
   const absl::Status status = trainer.BeginSave(*layout_, 3).status();
   EXPECT_TRUE(HasReason(status, Reason::kMemoryLimit)) << status;
   EXPECT_EQ(MetadataOf(status)["limit"], "100000");
   EXPECT_EQ(MetadataOf(status)["rank"], "0");
-  AwaitPhase(0, 3, v1::SaveState::FAILED);
+  AwaitPhase(0, 3, v1::Phase::FAILED);
 }
 
 TEST_F(AgentSaveTest, Abort_FilesWereReported_KeepsThemAndTellsWhy) {
@@ -171,19 +171,19 @@ TEST_F(AgentSaveTest, Abort_FilesWereReported_KeepsThemAndTellsWhy) {
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());
   const uint64_t save = Stage(trainer, *layout_, 3);
-  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
-  AwaitPhase(0, 3, v1::SaveState::WRITTEN);
-  v1::SaveOrder abort = SaveOrderOf(3, v1::SaveOrder::ABORT, "plan-1");
+  OrderSave(0, SaveOrderOf(3, v1::Phase::WRITING, "plan-1"));
+  AwaitPhase(0, 3, v1::Phase::WRITTEN);
+  v1::SaveOrder abort = SaveOrderOf(3, v1::Phase::ABORTING, "plan-1");
   *abort.mutable_error() = StatusToProto(MakeError(Reason::kRankLate, "rank 9 is late", {{"ranks", "9"}}));
   OrderSave(0, abort);
-  AwaitPhase(0, 3, v1::SaveState::STOPPED);
+  AwaitPhase(0, 3, v1::Phase::STOPPED);
   // Another coordinator may have committed them.
   EXPECT_TRUE(std::filesystem::exists(root_ + "/" + AttemptDirectory("demo", 3, 1) + "/rank00000-bin00.safetensors"));
-  abort.set_action(v1::SaveOrder::ABORTED);
+  abort.set_phase(v1::Phase::ABORTED);
   OrderSave(0, abort);
   const auto checkpoint = trainer.WaitSave(3, save);
   ASSERT_TRUE(checkpoint.ok());
-  EXPECT_EQ(checkpoint->state(), v1::Checkpoint::ABORTED);
+  EXPECT_EQ(checkpoint->state(), v1::Phase::ABORTED);
   EXPECT_TRUE(HasReason(StatusFromProto(checkpoint->error()), Reason::kRankLate));
 }
 
@@ -193,8 +193,8 @@ TEST_F(AgentSaveTest, Save_DirectoryCannotBeRead_FailsWithItsPath) {
   ASSERT_TRUE(trainer.Attach().ok());
   Stage(trainer, *layout_, 3);
   std::ofstream(root_ + "/demo") << "in the way";
-  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
-  const absl::Status error = StatusFromProto(AwaitPhase(0, 3, v1::SaveState::FAILED).error());
+  OrderSave(0, SaveOrderOf(3, v1::Phase::WRITING, "plan-1"));
+  const absl::Status error = StatusFromProto(AwaitPhase(0, 3, v1::Phase::FAILED).error());
   EXPECT_TRUE(HasReason(error, Reason::kStorageError)) << error;
   EXPECT_EQ(MetadataOf(error)["rank"], "0");
   EXPECT_NE(MetadataOf(error)["file"].find("/demo"), std::string::npos);
@@ -207,11 +207,11 @@ TEST_F(AgentSaveTest, Save_RootIsNotTheCoordinators_WritesNothingAndNamesTheRoot
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());
   Stage(trainer, *layout_, 3);
-  v1::SaveOrder order = SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1");
+  v1::SaveOrder order = SaveOrderOf(3, v1::Phase::WRITING, "plan-1");
   MakeAttempt(order.directory());
   order.set_attempt_nonce(kNonce + 1);
   OrderSave(0, order);
-  const v1::SaveState failed = AwaitPhase(0, 3, v1::SaveState::FAILED);
+  const v1::SaveState failed = AwaitPhase(0, 3, v1::Phase::FAILED);
   EXPECT_EQ(failed.attempt_nonce(), kNonce + 1);
   const absl::Status error = StatusFromProto(failed.error());
   EXPECT_TRUE(HasReason(error, Reason::kRootMismatch)) << error;
@@ -232,8 +232,8 @@ TEST_F(AgentSaveTest, Save_AnotherRootInPlaceOfTheProvenOne_FailsAndRegistersAga
   // As if the file system had been unmounted: an empty directory stands there.
   std::filesystem::rename(root_, root_ + "-away");
   std::filesystem::create_directory(root_);
-  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
-  const absl::Status error = StatusFromProto(AwaitPhase(0, 3, v1::SaveState::FAILED).error());
+  OrderSave(0, SaveOrderOf(3, v1::Phase::WRITING, "plan-1"));
+  const absl::Status error = StatusFromProto(AwaitPhase(0, 3, v1::Phase::FAILED).error());
   EXPECT_TRUE(HasReason(error, Reason::kRootMismatch)) << error;
   EXPECT_EQ(coordinator_.registration(0).root_proof(), "") << "it has registered again, with what it finds there";
   EXPECT_EQ(coordinator_.registrations(), 2);

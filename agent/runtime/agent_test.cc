@@ -27,13 +27,13 @@ TEST_F(AgentTest, Agent_CoordinatorRestarts_RegistersAgainAndItsSaveGoesOn) {
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());
   const uint64_t save = Stage(trainer, *layout_, 3);
-  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
+  OrderSave(0, SaveOrderOf(3, v1::Phase::WRITING, "plan-1"));
   coordinator_.Restart(6);
-  AwaitPhase(0, 3, v1::SaveState::WRITTEN);
+  AwaitPhase(0, 3, v1::Phase::WRITTEN);
   EXPECT_EQ(coordinator_.registration(0).agent().coordinator_epoch(), 5u) << "the highest that it had heard of";
   EXPECT_EQ(coordinator_.registrations(), 2);
   Commit(3);
-  EXPECT_EQ(trainer.WaitSave(3, save)->state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ(trainer.WaitSave(3, save)->state(), v1::Phase::COMMITTED);
 }
 
 TEST_F(AgentTest, Agent_CoordinatorOfASmallerEpoch_DoesNotObeyIt) {
@@ -155,7 +155,7 @@ TEST_F(AgentTest, Drain_SaveIsUnderWay_EndsWithItsOutcome) {
   EXPECT_TRUE(agent.agent().Drain(absl::ZeroDuration()));
   Stage(trainer, *layout_, 3);
   EXPECT_FALSE(agent.agent().Drain(absl::Milliseconds(20)));
-  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::ABORTED, "plan-1"));
+  OrderSave(0, SaveOrderOf(3, v1::Phase::ABORTED, "plan-1"));
   EXPECT_TRUE(agent.agent().Drain(absl::Seconds(10)));
   agent.agent().Stop(true);
   EXPECT_TRUE(coordinator_.unregistered(0));

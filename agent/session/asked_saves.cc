@@ -44,7 +44,7 @@ void AskedSaves::AddTo(v1::AgentState& state) const {
     asked.set_step(entry.question.step);
     asked.set_attempt(entry.question.attempt);
     asked.set_save(entry.question.save);
-    asked.set_phase(v1::SaveState::ASKED);
+    asked.set_phase(v1::Phase::ASKED);
     asked.set_call(entry.number);
   }
 }
@@ -54,12 +54,12 @@ bool AskedSaves::Apply(const v1::SaveOrder& order) {
   const auto found =
       std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.number == order.call(); });
   if (found == entries_.end()) return false;
-  const bool outcome = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
+  const bool outcome = order.phase() == v1::Phase::COMMITTED || order.phase() == v1::Phase::ABORTED;
   if (found->answered || order.step() != found->question.step) return true;
   const uint32_t attempt = found->question.attempt;
   if (outcome && attempt != 0 && order.attempt() != attempt) return true;  // of another attempt
   found->last = order;
-  found->answered = outcome || order.action() == v1::SaveOrder::UNKNOWN;
+  found->answered = outcome || order.phase() == v1::Phase::UNKNOWN;
   return true;
 }
 

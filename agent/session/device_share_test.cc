@@ -137,7 +137,7 @@ TEST_F(DeviceShareTest, Write_OfWhatTheDeviceDidNotHold_IsTorn) {
     response.set_coordinator_epoch(5);
     v1::SaveOrder& order = *response.add_saves();
     order.set_step(step);
-    order.set_action(v1::SaveOrder::WRITE);
+    order.set_phase(v1::Phase::WRITING);
     order.set_plan_digest("p");
     order.set_attempt(1);
     ASSERT_TRUE(session_.OnOrders(response).ok());
@@ -151,13 +151,13 @@ TEST_F(DeviceShareTest, Write_OfWhatTheDeviceDidNotHold_IsTorn) {
     session_.saves().OnWriteEnded(save, result);
     const v1::AgentState state = session_.BuildRequest(std::nullopt).state();
     ASSERT_EQ(state.saves_size(), 1);
-    EXPECT_EQ(state.saves(0).phase(), torn ? v1::SaveState::FAILED : v1::SaveState::WRITTEN);
+    EXPECT_EQ(state.saves(0).phase(), torn ? v1::Phase::FAILED : v1::Phase::WRITTEN);
     if (torn) {
       const absl::Status error = StatusFromProto(state.saves(0).error());
       EXPECT_TRUE(HasReason(error, Reason::kTornSnapshot)) << error;
       EXPECT_NE(error.message().find("a:"), std::string::npos) << error;
     }
-    Order(step, torn ? v1::SaveOrder::ABORTED : v1::SaveOrder::COMMITTED);
+    Order(step, torn ? v1::Phase::ABORTED : v1::Phase::COMMITTED);
   }
 }
 

@@ -23,7 +23,7 @@ RankLoad* RankLoads::Find(uint64_t number) {
 
 const RankLoad* RankLoads::FindOf(uint64_t trainer, uint64_t number) const {
   const auto load = loads_.find(number);
-  return load == loads_.end() || load->second.trainer != trainer ? nullptr : &load->second;
+  return load == loads_.end() || load->second.trainer() != trainer ? nullptr : &load->second;
 }
 
 absl::Status RankLoads::Bad(uint64_t number, std::string_view what) const {
@@ -46,10 +46,10 @@ absl::StatusOr<v1::BeginLoadResponse> RankLoads::Begin(const v1::BeginLoadReques
   v1::BeginLoadResponse response;
   if (request.number() == 0) return Bad(0, "is none: loads are counted from 1");
   RankLoad* load = Find(request.number());
-  if (load != nullptr && load->trainer != request.trainer_incarnation()) {
+  if (load != nullptr && load->trainer() != request.trainer_incarnation()) {
     // One of a trainer that has ended; what it holds must be given back before the number can be used again.
     StopReading(*load);
-    if (load->reading) {
+    if (load->reading()) {
       context_.SetPending(response);
       return response;
     }
@@ -59,19 +59,13 @@ absl::StatusOr<v1::BeginLoadResponse> RankLoads::Begin(const v1::BeginLoadReques
   if (load == nullptr) {
     CAIRN_RETURN_IF_ERROR(GiveUpOthers(request.trainer_incarnation(), request.number()));
     ForgetEnded();
-    load = &loads_[request.number()];
-    load->number = request.number();
-    load->trainer = request.trainer_incarnation();
-    if (request.has_step()) load->wanted_step = request.step();
-    load->layout = std::move(layout);
-    load->source_layout = std::move(source);
-    load->strict = request.strict();
-    load->fallback = request.fallback();
-    if (load->source_layout == nullptr) load->kept = slab_.KeptFor(load->trainer);
+    KeptSavePtr kept = source == nullptr ? slab_.KeptFor(request.trainer_incarnation()) : nullptr;
+    load = &loads_.emplace(request.number(), RankLoad(request, std::move(layout), std::move(source), std::move(kept)))
+                .first->second;
     context_.Changed();
   }
-  if (!load->error.ok()) return load->error;
-  if (load->ended) return Bad(request.number(), "has ended");
+  if (!load->error().ok()) return load->error();
+  if (load->ended()) return Bad(request.number(), "has ended");
   if (load->Begun()) {
     load->Describe(response);
   } else {
@@ -83,9 +77,9 @@ absl::StatusOr<v1::BeginLoadResponse> RankLoads::Begin(const v1::BeginLoadReques
 // A trainer has one load at a time. This call of it was overtaken, or the last one was given up without a word.
 absl::Status RankLoads::GiveUpOthers(uint64_t trainer, uint64_t number) {
   for (auto& [other_number, other] : loads_) {
-    if (other.trainer != trainer) continue;
+    if (other.trainer() != trainer) continue;
     if (other_number > number) return Bad(number, absl::StrCat("was followed by load ", other_number));
-    if (!other.ended) Fail(other, Interrupted("the trainer gave the load up and began another"));
+    if (!other.ended()) Fail(other, Interrupted("the trainer gave the load up and began another"));
   }
   return absl::OkStatus();
 }
@@ -93,7 +87,7 @@ absl::Status RankLoads::GiveUpOthers(uint64_t trainer, uint64_t number) {
 void RankLoads::ForgetEnded() {
   // One that failed while the coordinator was away, and holds nothing, need not be told to it.
   for (auto load = loads_.begin(); load != loads_.end() && loads_.size() >= kKeptLoads;) {
-    const bool over = (load->second.ended || !load->second.error.ok()) && !load->second.reading;
+    const bool over = (load->second.ended() || !load->second.error().ok()) && !load->second.reading();
     load = over ? loads_.erase(load) : std::next(load);
   }
 }
@@ -101,9 +95,9 @@ void RankLoads::ForgetEnded() {
 absl::Status RankLoads::CommitSource(const v1::CommitSourceRequest& request) {
   CAIRN_RETURN_IF_ERROR(Receive(request.trainer_incarnation(), request.number()).status());
   RankLoad& load = *Find(request.number());
-  if (!load.source_memory) return Bad(request.number(), "has no memory for a source");
-  if (std::exchange(load.source_staged, true)) return absl::OkStatus();
-  context_.Do(action::LendSource{load.number});
+  if (!load.has_source_memory()) return Bad(request.number(), "has no memory for a source");
+  if (!load.StageSource()) return absl::OkStatus();
+  context_.Do(action::LendSource{load.number()});
   context_.Changed();
   return absl::OkStatus();
 }
@@ -111,32 +105,32 @@ absl::Status RankLoads::CommitSource(const v1::CommitSourceRequest& request) {
 absl::StatusOr<RankLoads::Receiving> RankLoads::Receive(uint64_t trainer, uint64_t number) const {
   const RankLoad* load = FindOf(trainer, number);
   if (load == nullptr) return Bad(number, "was not begun");
-  if (!load->error.ok()) return load->error;
-  return Receiving{load->ended, load->ended ? nullptr : load->consumer};
+  if (!load->error().ok()) return load->error();
+  return Receiving{load->ended(), load->ended() ? nullptr : load->consumer()};
 }
 
 absl::StatusOr<v1::EndLoadResponse> RankLoads::End(const v1::EndLoadRequest& request) {
   v1::EndLoadResponse response;
   if (FindOf(request.trainer_incarnation(), request.number()) == nullptr) return Bad(request.number(), "was not begun");
   RankLoad& load = *Find(request.number());
-  if (request.has_error() && request.error().code() != 0 && !load.ended && load.error.ok()) {
+  if (request.has_error() && request.error().code() != 0 && !load.ended() && load.error().ok()) {
     absl::Status error = StatusFromProto(request.error());
     if (!ReasonOf(error)) error = Interrupted(absl::StrCat("the trainer gave the load up: ", error.message()));
     Fail(load, error);
     Advance();
   }
-  if (!load.error.ok()) {
+  if (!load.error().ok()) {
     // The error for all ranks says more than this rank knew when it gave up: whom it waited for, and what to do next.
-    if (load.ended || !request.has_error()) return load.error;
+    if (load.ended() || !request.has_error()) return load.error();
     response.set_pending(true);
     return response;
   }
-  if (load.plan == nullptr && !load.ended) return Bad(request.number(), "has no plan yet");
-  if (!std::exchange(load.consumed, true)) {
+  if (load.plan() == nullptr && !load.ended()) return Bad(request.number(), "has no plan yet");
+  if (load.Consume()) {
     context_.Changed();
     Advance();
   }
-  if (load.ended) {
+  if (load.ended()) {
     load.Describe(response);
   } else {
     response.set_pending(true);
@@ -146,15 +140,13 @@ absl::StatusOr<v1::EndLoadResponse> RankLoads::End(const v1::EndLoadRequest& req
 
 void RankLoads::OnTrainerLost(uint64_t trainer, const absl::Status& error) {
   for (auto& [number, load] : loads_) {
-    if (load.trainer == trainer && !load.ended && !load.consumed) Fail(load, error);
+    if (load.trainer() == trainer && !load.ended() && !load.consumed()) Fail(load, error);
   }
 }
 
 void RankLoads::OnLayoutRefused(const std::string& digest, const absl::Status& error) {
   for (auto& [number, load] : loads_) {
-    const bool names = (load.layout != nullptr && load.layout->digest == digest) ||
-                       (load.source_layout != nullptr && load.source_layout->digest == digest);
-    if (names && !load.ended && !load.Begun()) Fail(load, error);
+    if (load.UsesLayout(digest) && !load.ended() && !load.Begun()) Fail(load, error);
   }
 }
 
@@ -163,75 +155,47 @@ void RankLoads::Fail(RankLoad& load, absl::Status error) {
   context_.Changed();
 }
 
-void RankLoads::EndByOrder(RankLoad& load) {
-  load.End();
-  context_.Changed();
-}
-
 void RankLoads::StopReading(RankLoad& load) {
-  if (!load.reading || std::exchange(load.stopping, true)) return;
-  context_.Do(action::StopRead{load.number});
+  if (load.Stop()) context_.Do(action::StopRead{load.number()});
 }
 
 void RankLoads::AddTo(v1::AgentState& state) {
   told_.clear();
   for (const auto& [number, load] : loads_) {
-    if (load.ended) continue;
+    if (load.ended()) continue;
     *state.add_loads() = load.State();
-    told_[number] = load.trainer;
+    told_[number] = load.trainer();
   }
 }
 
 void RankLoads::Obey(const v1::LoadOrder& order) {
   RankLoad* load = Find(order.number());
   const auto told = told_.find(order.number());
-  if (load == nullptr || load->ended || told == told_.end() || told->second != load->trainer) return;
-  if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != load->trainer) return;
-  switch (order.action()) {
-    case v1::LoadOrder::READ:
-      if (load->plan == nullptr) {
-        load->order = order;  // Advance follows
-      } else {
-        TakeExchange(*load, order.exchange());
+  if (load == nullptr || load->ended() || told == told_.end() || told->second != load->trainer()) return;
+  if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != load->trainer()) return;
+  switch (order.phase()) {
+    case v1::Phase::READING:
+      if (load->plan() == nullptr) {
+        load->Obey(order);  // Advance follows
+      } else if (load->TakeExchange(order.exchange())) {
+        context_.Do(action::DecideExchange{load->number(), order.exchange()});
       }
       return;
-    case v1::LoadOrder::DONE:
-      load->order = order;
+    case v1::Phase::DONE:
       StopReading(*load);
-      EndByOrder(*load);
-      return;
-    case v1::LoadOrder::ABORT:
-    case v1::LoadOrder::FAILED:
-      Abort(*load, order);
-      return;
+      load->End(order);
+      return context_.Changed();
+    case v1::Phase::ABORTING:
+      if (load->Abort(order, Interrupted("the load was aborted"))) context_.Changed();
+      return StopReading(*load);
+    case v1::Phase::FAILED:
+      load->Abort(order, Interrupted("the load was aborted"));
+      StopReading(*load);
+      load->End();
+      return context_.Changed();
     default:
       return;
   }
-}
-
-void RankLoads::TakeExchange(RankLoad& load, const v1::Exchange& exchange) {
-  if (!load.reading || load.stopping || load.order.exchange().way() != v1::Exchange::UNDECIDED ||
-      (exchange.way() != v1::Exchange::HOST && exchange.way() != v1::Exchange::GROUP)) {
-    return;
-  }
-  *load.order.mutable_exchange() = exchange;
-  context_.Do(action::DecideExchange{load.number, exchange});
-}
-
-void RankLoads::Abort(RankLoad& load, const v1::LoadOrder& order) {
-  const bool failed = order.action() == v1::LoadOrder::FAILED;
-  // The coordinator tells all ranks one error, which holds what this rank had said.
-  if (load.error.ok() || failed) {
-    absl::Status outcome = StatusFromProto(order.error());
-    if (!outcome.ok()) load.error = std::move(outcome);
-  }
-  if (load.error.ok()) load.error = Interrupted("the load was aborted");
-  StopReading(load);
-  if (!load.reading && load.phase != v1::LoadState::STOPPED) {
-    load.phase = v1::LoadState::STOPPED;
-    context_.Changed();
-  }
-  if (failed) EndByOrder(load);
 }
 
 void RankLoads::Advance() {
@@ -239,113 +203,90 @@ void RankLoads::Advance() {
 }
 
 void RankLoads::Advance(RankLoad& load) {
-  if (load.phase == v1::LoadState::BEGUN && load.order.action() == v1::LoadOrder::READ && load.plan == nullptr) {
+  if (load.WantsPlan()) {
     StartReading(load);
-  } else if (load.phase == v1::LoadState::READING && load.consumed && load.all_read) {
-    load.phase = v1::LoadState::DONE;
+  } else if (load.Complete()) {
     context_.Changed();
   }
 }
 
 void RankLoads::StartReading(RankLoad& load) {
-  if (load.fetched == nullptr || load.fetched->plan_digest() != load.order.plan_digest()) {
-    const std::string* bytes = plans_.Want(load.order.plan_digest());
+  const v1::LoadOrder& order = load.order();
+  if (!load.HasOrderedPlan()) {
+    const std::string* bytes = plans_.Want(order.plan_digest());
     if (bytes == nullptr) return;
     if (const absl::Status taken = load.TakePlan(*bytes, context_.options.rank); !taken.ok()) return Fail(load, taken);
   }
   // The peers and the image are asked for side by side. In an exchange each rank speaks with all others of the group.
   std::optional<PeerMap> peers =
-      plans_.WantPeers(load.order.exchange().way() == v1::Exchange::UNDECIDED ? context_.OtherRanks() : load.sources);
-  if (load.source_layout != nullptr) {
-    auto image = plans_.WantImage(load.order.source_plan_digest(), load.source_layout);
+      plans_.WantPeers(order.exchange().way() == v1::Exchange::UNDECIDED ? context_.OtherRanks() : load.sources());
+  SaveImagePtr source_image;
+  if (load.source_layout() != nullptr) {
+    auto image = plans_.WantImage(order.source_plan_digest(), load.source_layout());
     if (!image.ok()) return Fail(load, image.status());
     if (*image == nullptr) return;
-    load.source_image = *std::move(image);
+    source_image = *std::move(image);
   }
   if (!peers.has_value()) return;
-  load.plan = load.fetched;
-  if (load.source_layout == nullptr) load.read_bytes = load.plan->read_bytes();
-  load.reading = true;
-  // Bytes may go over NCCL as soon as all ranks read. What this rank says against it must be heard before.
-  if (load.order.exchange().way() != v1::Exchange::UNDECIDED) load.phase = v1::LoadState::READING;
-  action::StartRead start = {load.number, load.plan, load.order, *std::move(peers), load.source_image};
-  if (load.source_layout == nullptr) TakeKept(load, start);
+  load.StartReading(std::move(source_image));
+  action::StartRead start = {load.number(), load.plan(), order, *std::move(peers), load.source_image()};
+  if (load.source_layout() == nullptr) TakeKept(load, start);
   context_.Do(std::move(start));
   context_.Changed();
 }
 
 void RankLoads::TakeKept(const RankLoad& load, action::StartRead& start) {
-  start.kept = slab_.KeptFor(load.trainer);
+  start.kept = slab_.KeptFor(load.trainer());
   if (start.kept == nullptr) {
     start.kept_refusal =
-        load.kept != nullptr ? "a save has begun to use the staging buffer" : slab_.RefusalFor(load.trainer);
-  } else if (start.kept->IsReadBy(*load.plan)) {
-    slab_.BeginReading(load.number);
+        load.kept() != nullptr ? "a save has begun to use the staging buffer" : slab_.RefusalFor(load.trainer());
+  } else if (start.kept->IsReadBy(*load.plan())) {
+    slab_.BeginReading(load.number());
   } else {
     start.kept = nullptr;
   }
 }
 
-void RankLoads::OnStarted(uint64_t number, const Started& started) {
+void RankLoads::OnStarted(uint64_t number, const RankLoad::Started& started) {
   RankLoad* load = Find(number);
-  if (load == nullptr || !load->reading) return;
-  load->consumer = started.consumer;
-  if (started.source) {
-    load->source_memory = started.source;
-    context_.Changed();
-  }
-  if (load->phase != v1::LoadState::BEGUN) return;
-  load->exchange_refusal = started.exchange_refusal;
-  load->phase = v1::LoadState::READING;
+  if (load == nullptr || !load->reading() || !load->TakeStarted(started)) return;
   context_.Changed();
   Advance();
 }
 
-void RankLoads::OnProgress(uint64_t number, const Progress& progress) {
+void RankLoads::OnProgress(uint64_t number, const RankLoad::Progress& progress) {
   RankLoad* load = Find(number);
-  if (load == nullptr || !load->reading) return;
-  load->bytes_done = progress.bytes_done;
-  load->storage_bytes = progress.storage_bytes;
-  load->io_path = progress.io_path;
-  load->transport = progress.transport;
-  if (progress.all_read && !load->all_read) {
-    load->all_read = true;
-    slab_.EndReading(number);
-    context_.Changed();
-    Advance();
-  }
+  if (load == nullptr || !load->reading() || !load->TakeProgress(progress)) return;
+  slab_.EndReading(number);
+  context_.Changed();
+  Advance();
 }
 
 void RankLoads::OnFailed(uint64_t number, const absl::Status& status) {
   RankLoad* load = Find(number);
-  if (load == nullptr || !load->reading || load->ended) return;
+  if (load == nullptr || !load->reading() || load->ended()) return;
   const std::string rank = absl::StrCat(context_.options.rank);
   ErrorMetadata metadata = {{"job", context_.options.job}, {"rank", rank}};
-  if (load->source_layout == nullptr) metadata.emplace_back("step", absl::StrCat(load->order.step()));
+  if (load->source_layout() == nullptr) metadata.emplace_back("step", absl::StrCat(load->order().step()));
   Fail(*load, Annotate(status, absl::StrCat("rank ", rank), metadata));
 }
 
 void RankLoads::OnStopped(uint64_t number) {
   RankLoad* load = Find(number);
   if (load == nullptr) return;
-  load->reading = false;
-  load->stopping = false;
-  load->consumer = nullptr;  // not the last one: the shell keeps it until no call uses it
+  load->EndReading();
   slab_.EndReading(number);
-  if (!load->error.ok()) load->phase = v1::LoadState::STOPPED;
   Advance();
   context_.Changed();
 }
 
 bool RankLoads::active() const {
-  return std::any_of(loads_.begin(), loads_.end(), [](const auto& entry) { return !entry.second.ended; });
+  return std::any_of(loads_.begin(), loads_.end(), [](const auto& entry) { return !entry.second.ended(); });
 }
 
 bool RankLoads::Uses(const std::string& layout_digest) const {
-  const auto is_it = [&](const RankLayoutPtr& layout) { return layout && layout->digest == layout_digest; };
-  return std::any_of(loads_.begin(), loads_.end(), [&](const auto& entry) {
-    return is_it(entry.second.layout) || is_it(entry.second.source_layout);
-  });
+  return std::any_of(loads_.begin(), loads_.end(),
+                     [&](const auto& entry) { return entry.second.UsesLayout(layout_digest); });
 }
 
 }  // namespace cairn

@@ -57,21 +57,9 @@ class RankLoads {
 
   // --- With the reader.
 
-  struct Progress {
-    uint64_t bytes_done = 0;
-    uint64_t storage_bytes = 0;
-    v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
-    bool all_read = false;
-    TransportUse transport = {};
-  };
-  struct Started {
-    std::optional<SlabDescription> source;  // of a reshard: where the trainer copies what this rank lends
-    std::string exchange_refusal;           // see LoadState
-    std::shared_ptr<LoadConsumer> consumer = nullptr;
-  };
   // What StartRead asked for has begun.
-  void OnStarted(uint64_t number, const Started& started);
-  void OnProgress(uint64_t number, const Progress& progress);
+  void OnStarted(uint64_t number, const RankLoad::Started& started);
+  void OnProgress(uint64_t number, const RankLoad::Progress& progress);
   void OnFailed(uint64_t number, const absl::Status& status);
   void OnStopped(uint64_t number);
   // Takes every step that has become possible.
@@ -94,10 +82,6 @@ class RankLoads {
   // Makes room for one more.
   void ForgetEnded();
   void Fail(RankLoad& load, absl::Status error);
-  void EndByOrder(RankLoad& load);
-  // How the bytes of a load go that is under way, if that was not decided yet.
-  void TakeExchange(RankLoad& load, const v1::Exchange& exchange);
-  void Abort(RankLoad& load, const v1::LoadOrder& order);
   void StopReading(RankLoad& load);
   void Advance(RankLoad& load);
   void StartReading(RankLoad& load);

@@ -40,10 +40,10 @@ class RankLoadsTest : public ServedSession {
     request.set_number(1);
     return request;
   }
-  static v1::LoadOrder OrderOf(v1::LoadOrder::Action action) {
+  static v1::LoadOrder OrderOf(v1::Phase::Value action) {
     v1::LoadOrder order;
     order.set_number(1);
-    order.set_action(action);
+    order.set_phase(action);
     order.set_plan_digest("r1");
     return order;
   }
@@ -62,21 +62,21 @@ TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
   AddReadPlan(*layout_, 10);
   const v1::BeginLoadRequest begin = BeginOf(*layout_);
   EXPECT_TRUE(session_.BeginLoad(begin)->pending());
-  v1::LoadOrder others = OrderOf(v1::LoadOrder::FAILED);
+  v1::LoadOrder others = OrderOf(v1::Phase::FAILED);
   others.set_trainer_incarnation(12345);
   EXPECT_TRUE(OrderLoad(others).empty()) << "that is another trainer's";
-  v1::LoadOrder read = OrderOf(v1::LoadOrder::READ);
+  v1::LoadOrder read = OrderOf(v1::Phase::READING);
   read.set_step(4);
   auto actions = OrderLoad(read);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StartRead>(actions[0]));
   EXPECT_EQ(session_.BeginLoad(begin)->step(), 4);
   EXPECT_TRUE(session_.EndLoad(End())->pending());
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::READING) << "others may still need what it reads";
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::READING) << "others may still need what it reads";
   session_.loads().OnProgress(1,
                               {.bytes_done = 10, .storage_bytes = 12, .io_path = v1::IO_PATH_DIRECT, .all_read = true});
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
-  v1::LoadOrder done = OrderOf(v1::LoadOrder::DONE);
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::DONE);
+  v1::LoadOrder done = OrderOf(v1::Phase::DONE);
   done.set_step(4);
   actions = OrderLoad(done);
   ASSERT_EQ(actions.size(), 1u);
@@ -89,16 +89,16 @@ TEST_F(RankLoadsTest, Load_ItsExchangeIsUndecided_ReadsOnlyWhenTheShellHasSaidWh
   AddReadPlan(*layout_, 10);
   const v1::BeginLoadRequest begin = BeginOf(*layout_);
   EXPECT_TRUE(session_.BeginLoad(begin)->pending());
-  v1::LoadOrder order = OrderOf(v1::LoadOrder::READ);
+  v1::LoadOrder order = OrderOf(v1::Phase::READING);
   order.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
   ASSERT_EQ(OrderLoad(order).size(), 1u);
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::BEGUN) << "else the others may begin with NCCL";
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::PLANNING) << "else the others may begin with NCCL";
   EXPECT_TRUE(OrderLoad(order).empty()) << "it has been started already";
   EXPECT_TRUE(session_.EndLoad(End())->pending());
   session_.loads().OnProgress(1, {.bytes_done = 10, .all_read = true});
   session_.loads().OnStarted(1, {.exchange_refusal = "no room"});
   EXPECT_EQ(State().loads(0).exchange_refusal(), "no room");
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE) << "all that it waited for had come before";
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::DONE) << "all that it waited for had come before";
   const uint64_t version = session_.version();
   session_.loads().OnStarted(1, {.exchange_refusal = "late"});
   EXPECT_EQ(session_.version(), version) << "it is known already";
@@ -107,7 +107,7 @@ TEST_F(RankLoadsTest, Load_ItsExchangeIsUndecided_ReadsOnlyWhenTheShellHasSaidWh
 TEST_F(RankLoadsTest, Load_ItsExchangeIsDecidedBeforeTheShellHasBegun_IsCarriedOutAllTheSame) {
   AddReadPlan(*layout_, 10);
   EXPECT_TRUE(session_.BeginLoad(BeginOf(*layout_))->pending());
-  v1::LoadOrder order = OrderOf(v1::LoadOrder::READ);
+  v1::LoadOrder order = OrderOf(v1::Phase::READING);
   order.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
   ASSERT_EQ(OrderLoad(order).size(), 1u);
   order.mutable_exchange()->set_way(v1::Exchange::HOST);
@@ -121,15 +121,15 @@ TEST_F(RankLoadsTest, FailedLoad_AfterTheOrder_IsStopped) {
   AddReadPlan(*layout_, 0);
   const v1::BeginLoadRequest begin = BeginOf(*layout_);
   EXPECT_TRUE(session_.BeginLoad(begin)->pending());
-  OrderLoad(OrderOf(v1::LoadOrder::READ));
+  OrderLoad(OrderOf(v1::Phase::READING));
   session_.loads().OnFailed(1, MakeError(Reason::kChecksumMismatch, "flipped"));
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(session_.ReceiveLoad(kTrainer, 1).status(), Reason::kChecksumMismatch));
-  EXPECT_EQ(OrderLoad(OrderOf(v1::LoadOrder::ABORT)).size(), 1u);
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED) << "its buffers are still held";
+  EXPECT_EQ(OrderLoad(OrderOf(v1::Phase::ABORTING)).size(), 1u);
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::FAILED) << "its buffers are still held";
   session_.loads().OnStopped(1);
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::STOPPED);
-  OrderLoad(OrderOf(v1::LoadOrder::FAILED));
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::STOPPED);
+  OrderLoad(OrderOf(v1::Phase::FAILED));
   EXPECT_EQ(State().loads_size(), 0);
   EXPECT_TRUE(HasReason(session_.BeginLoad(begin).status(), Reason::kChecksumMismatch));
 }
@@ -145,7 +145,7 @@ TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTa
   ASSERT_EQ(State().loads_size(), 1);
   EXPECT_EQ(State().loads(0).source_layout_digest(), layout_->digest);
   AddReadPlan(*target, 400);
-  v1::LoadOrder order = OrderOf(v1::LoadOrder::READ);
+  v1::LoadOrder order = OrderOf(v1::Phase::READING);
   order.set_source_plan_digest("p1");
   auto actions = OrderLoad(order);
   ASSERT_EQ(actions.size(), 1u);
@@ -169,8 +169,8 @@ TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTa
   EXPECT_TRUE(State().loads(0).source_staged());
   session_.loads().OnProgress(1, {0, 0, v1::IO_PATH_MEMORY, true});
   EXPECT_TRUE(session_.EndLoad(End())->pending());
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
-  order.set_action(v1::LoadOrder::DONE);
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::DONE);
+  order.set_phase(v1::Phase::DONE);
   order.set_unique_bytes(400);
   order.set_io_path(v1::IO_PATH_MEMORY);
   OrderLoad(order);
@@ -199,14 +199,14 @@ class GivenUpLoadTest : public SessionFixture {
     *request.mutable_error() = StatusToProto(MakeError(Reason::kTimedOut, "no plan within 1 s"));
     return session_.EndLoad(request);
   }
-  void Order(uint64_t number, v1::LoadOrder::Action action, const absl::Status& error = absl::OkStatus()) {
+  void Order(uint64_t number, v1::Phase::Value action, const absl::Status& error = absl::OkStatus()) {
     State();
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
     v1::LoadOrder& order = *response.add_loads();
     order.set_number(number);
     order.set_trainer_incarnation(kTrainer);
-    order.set_action(action);
+    order.set_phase(action);
     if (!error.ok()) *order.mutable_error() = StatusToProto(error);
     EXPECT_TRUE(session_.OnOrders(response).ok());
   }
@@ -217,13 +217,13 @@ TEST_F(GivenUpLoadTest, Load_GivenUpBeforeItsPlan_IsToldToTheCoordinatorWhoseWor
   const uint64_t version = session_.version();
   EXPECT_TRUE(GiveUp(1)->pending());
   EXPECT_NE(session_.version(), version) << "the coordinator hears of it at once";
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(State().loads(0).error()), Reason::kTimedOut));
   EXPECT_TRUE(HasReason(Begin(1).status(), Reason::kTimedOut));
   const uint64_t told = session_.version();
   EXPECT_TRUE(GiveUp(1)->pending());
   EXPECT_EQ(session_.version(), told) << "asked again, nothing is new";
-  Order(1, v1::LoadOrder::FAILED, MakeError(Reason::kRankLate, "rank 1 held up the others", {{"ranks", "1"}}));
+  Order(1, v1::Phase::FAILED, MakeError(Reason::kRankLate, "rank 1 held up the others", {{"ranks", "1"}}));
   EXPECT_TRUE(HasReason(GiveUp(1).status(), Reason::kRankLate));
   EXPECT_EQ(State().loads_size(), 0);
 }
@@ -233,9 +233,9 @@ TEST_F(GivenUpLoadTest, NextCall_AfterOneGivenUpWithoutAWord_EndsItAndOlderOnesC
   EXPECT_TRUE(Begin(3)->pending());
   const v1::AgentState state = State();
   ASSERT_EQ(state.loads_size(), 2);
-  EXPECT_EQ(state.loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_EQ(state.loads(0).phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(state.loads(0).error()), Reason::kInterrupted));
-  EXPECT_EQ(state.loads(1).phase(), v1::LoadState::BEGUN);
+  EXPECT_EQ(state.loads(1).phase(), v1::Phase::PLANNING);
   const absl::Status late = Begin(2).status();
   EXPECT_TRUE(HasReason(late, Reason::kBadRequest));
   EXPECT_EQ(MetadataOf(late)["job"], "demo");

@@ -23,7 +23,7 @@ using RankPlansTest = ServedSession;
 TEST_F(RankPlansTest, NewPlan_AfterAnother_IsAskedForWithThePartThatIsKnown) {
   StartWriting(7);
   plans_.erase("p2");
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE, "p2", 2).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING, "p2", 2).ok());
   const auto actions = Serve();
   ASSERT_FALSE(actions.empty());
   const auto* get = std::get_if<action::GetPlan>(&actions[0]);
@@ -47,7 +47,7 @@ class RankPlansPeersTest : public SessionFixture {
     v1::SynchronizeAgentResponse orders;
     v1::SaveOrder& order = *orders.add_saves();
     order.set_step(7);
-    order.set_action(v1::SaveOrder::WRITE);
+    order.set_phase(v1::Phase::WRITING);
     order.set_plan_digest(plan);
     order.set_attempt(attempt);
     return orders;
@@ -56,7 +56,7 @@ class RankPlansPeersTest : public SessionFixture {
     v1::SynchronizeAgentResponse orders;
     v1::LoadOrder& order = *orders.add_loads();
     order.set_number(1);
-    order.set_action(v1::LoadOrder::READ);
+    order.set_phase(v1::Phase::READING);
     order.set_plan_digest("r1");
     return orders;
   }
@@ -98,13 +98,13 @@ TEST_F(RankPlansPeersTest, Load_WithItsPlan_AsksForItsSourcesAloneAndThenReads) 
   Orders(Read());
   session_.OnPlan("r1", ReadPart());
   EXPECT_EQ(Asked(), Ranks({2, 5})) << "not itself, and not the consumers of its round, who come by themselves";
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::BEGUN);
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::PLANNING);
   session_.OnPeers({2, 5}, PeersOf({2, 5}));
   const auto read = Take<action::StartRead>();
   ASSERT_EQ(read.size(), 1u);
   ASSERT_EQ(read[0].peers.size(), 2u);
   EXPECT_EQ(read[0].peers.at(5).incarnation(), 105u);
-  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::READING);
+  EXPECT_EQ(State().loads(0).phase(), v1::Phase::READING);
 }
 
 TEST_F(RankPlansPeersTest, FailedRequest_AfterTheNextOrders_IsRepeated) {
@@ -157,7 +157,7 @@ TEST_F(RankPlansPeersTest, Save_WhileItIsStaged_AsksOnceInAMembership) {
   commit.set_save(begun->save());
   ASSERT_TRUE(session_.CommitStaging(commit).ok());
   EXPECT_TRUE(Take<action::StartWrite>().empty());
-  EXPECT_EQ(State().saves(0).phase(), v1::SaveState::STAGED);
+  EXPECT_EQ(State().saves(0).phase(), v1::Phase::STAGED);
   session_.OnPeers({5}, PeersOf({5}));
   const auto write = Take<action::StartWrite>();
   ASSERT_EQ(write.size(), 1u);

@@ -29,7 +29,7 @@ RankSave::RankSave(const Begin& begin, const v1::BeginSaveRequest& request, Rank
 }
 
 RankSave::RankSave(const v1::SaveOrder& abort)
-    : phase_(v1::SaveState::STOPPED), attempt_(abort.attempt()), error_(StatusFromProto(abort.error())) {
+    : phase_(v1::Phase::STOPPED), attempt_(abort.attempt()), error_(StatusFromProto(abort.error())) {
   begun_.set_step(abort.step());
 }
 
@@ -37,18 +37,18 @@ void RankSave::Open(SaveImagePtr image, ReplicaChecklist checklist) {
   staged_ = image;
   target_ = std::move(image);
   checklist_ = std::move(checklist);
-  phase_ = v1::SaveState::STAGING;
+  phase_ = v1::Phase::STAGING;
 }
 
 void RankSave::StageAgain(absl::Time deadline) {
-  phase_ = v1::SaveState::STAGING;
+  phase_ = v1::Phase::STAGING;
   stage_deadline_ = deadline;
   replica_checksum_.clear();
   device_checksum_.clear();
 }
 
 void RankSave::StartWriting() {
-  phase_ = v1::SaveState::WRITING;
+  phase_ = v1::Phase::WRITING;
   write_attempt_ = order_.attempt();
   write_nonce_ = order_.attempt_nonce();
   bytes_done_ = 0;
@@ -57,14 +57,14 @@ void RankSave::StartWriting() {
   way_ = order_.exchange().way();
 }
 
-void RankSave::StopWriting() { phase_ = OrderedToAbort() ? v1::SaveState::STOPPED : v1::SaveState::STAGED; }
+void RankSave::StopWriting() { phase_ = OrderedToAbort() ? v1::Phase::STOPPED : v1::Phase::STAGED; }
 
 void RankSave::Abort(const v1::SaveOrder& order, bool writing) {
   order_ = order;
   attempt_ = order.attempt();
   if (error_.ok()) error_ = StatusFromProto(order.error());
   if (error_.ok()) error_ = Aborted(step());
-  if (!writing) phase_ = v1::SaveState::STOPPED;
+  if (!writing) phase_ = v1::Phase::STOPPED;
 }
 
 bool RankSave::Obey(const v1::SaveOrder& order) {
@@ -97,20 +97,20 @@ bool RankSave::AwaitEnd(uint64_t trainer, absl::Duration timeout, absl::Time now
 }
 
 bool RankSave::Staged() const {
-  return phase_ == v1::SaveState::STAGED || phase_ == v1::SaveState::WRITING || phase_ == v1::SaveState::WRITTEN;
+  return phase_ == v1::Phase::STAGED || phase_ == v1::Phase::WRITING || phase_ == v1::Phase::WRITTEN;
 }
 
 bool RankSave::HoldsSlab() const {
-  return staged_ != nullptr && phase_ >= v1::SaveState::STAGING && phase_ <= v1::SaveState::WRITTEN;
+  return staged_ != nullptr && phase_ >= v1::Phase::STAGING && phase_ <= v1::Phase::WRITTEN;
 }
 
 bool RankSave::OrderedToGoOn() const {
-  return order_.action() == v1::SaveOrder::STAGE || order_.action() == v1::SaveOrder::WRITE;
+  return order_.phase() == v1::Phase::STAGING || order_.phase() == v1::Phase::WRITING;
 }
 
 void RankSave::Fail(absl::Status why) {
   if (error_.ok()) error_ = std::move(why);
-  if (phase_ != v1::SaveState::STOPPED) phase_ = v1::SaveState::FAILED;
+  if (phase_ != v1::Phase::STOPPED) phase_ = v1::Phase::FAILED;
 }
 
 std::vector<uint32_t> RankSave::Peers() const {
@@ -138,7 +138,7 @@ absl::Status RankSave::Stage(const v1::CommitStagingRequest& request) {
   }
   CAIRN_RETURN_IF_ERROR(TakeReplicaChecksums(checklist_, *layout_, request, replica_checksum_));
   object_bytes_.assign(request.object_sizes().begin(), request.object_sizes().end());
-  phase_ = v1::SaveState::STAGED;
+  phase_ = v1::Phase::STAGED;
   return absl::OkStatus();
 }
 
@@ -155,7 +155,7 @@ absl::Status RankSave::EndWriting(v1::WriteResult result) {
                        {{"tensor", name}});
     }
   }
-  phase_ = v1::SaveState::WRITTEN;
+  phase_ = v1::Phase::WRITTEN;
   bytes_done_ = target_->file_bytes;
   result_ = std::move(result);
   return absl::OkStatus();
@@ -188,8 +188,8 @@ v1::SaveState RankSave::State() const {
   }
   state.set_bytes_done(bytes_done_);
   if (!error_.ok()) *state.mutable_error() = StatusToProto(error_);
-  if (phase_ == v1::SaveState::WRITTEN) *state.mutable_result() = result_;
-  if (phase_ == v1::SaveState::WRITING) {
+  if (phase_ == v1::Phase::WRITTEN) *state.mutable_result() = result_;
+  if (phase_ == v1::Phase::WRITING) {
     state.mutable_awaited_ranks()->Assign(waiting_for_.begin(), waiting_for_.end());
   }
   for (const v1::ReplicaChecksum& checksum : replica_checksum_) *state.add_replica_checksums() = checksum;

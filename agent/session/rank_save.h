@@ -94,7 +94,7 @@ class RankSave {
   // True if the slab holds what the trainer stages or has staged.
   bool HoldsSlab() const;
   bool OrderedToGoOn() const;
-  bool OrderedToAbort() const { return order_.action() == v1::SaveOrder::ABORT; }
+  bool OrderedToAbort() const { return order_.phase() == v1::Phase::ABORTING; }
   // The ranks whose agents the writer speaks with, ascending: those whose shards the target takes in, and the one that
   // keeps the gate of an exchange.
   std::vector<uint32_t> Peers() const;
@@ -109,7 +109,7 @@ class RankSave {
   uint64_t trainer() const { return begun_.trainer_incarnation(); }
   bool ask_first() const { return ask_first_; }
   const RankLayoutPtr& layout() const { return layout_; }
-  v1::SaveState::Phase phase() const { return phase_; }
+  v1::Phase::Value phase() const { return phase_; }
   absl::Time stage_deadline() const { return stage_deadline_; }
   absl::Time naming_deadline() const { return naming_deadline_; }
   const SaveImagePtr& staged() const { return staged_; }
@@ -139,7 +139,7 @@ class RankSave {
   bool ask_first_ = false;
   absl::Time stage_deadline_ = absl::InfiniteFuture();
   absl::Time naming_deadline_ = absl::InfinitePast();
-  v1::SaveState::Phase phase_ = v1::SaveState::BEGUN;
+  v1::Phase::Value phase_ = v1::Phase::PLANNING;
   // The plan by which the slab was opened, and the one to write by.
   SaveImagePtr staged_;
   SaveImagePtr target_;

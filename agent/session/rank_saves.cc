@@ -57,7 +57,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     context_.SetPending(response);
     return response;
   }
-  if (save->phase() == v1::SaveState::STAGED) {
+  if (save->phase() == v1::Phase::STAGED) {
     // The trainer has another state of this step. Nothing reads the first one yet: the call takes its place.
     save->StageAgain(now + TimeoutOf(request));
     context_.Changed();
@@ -70,7 +70,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     response.set_pending(true);
     return response;
   }
-  if (save->phase() == v1::SaveState::BEGUN) {
+  if (save->phase() == v1::Phase::PLANNING) {
     context_.SetPending(response);
     return response;
   }
@@ -87,7 +87,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
 bool RankSaves::IsNextCall(RankSave& save, const v1::BeginSaveRequest& request) {
   if (save.told() || save.trainer() != request.trainer_incarnation() || save.id() == 0) return true;
   // Bytes that are being written, or read by other ranks, must not change: a commit holds them.
-  if (save.Staged() && (save.phase() != v1::SaveState::STAGED || save.write_attempt() != 0)) return true;
+  if (save.Staged() && (save.phase() != v1::Phase::STAGED || save.write_attempt() != 0)) return true;
   if (!save.error().ok() || save.layout()->digest == request.layout().digest()) return false;
   // Without a word, by an interrupt: the trainer is told of the call that it makes now.
   const uint32_t rank = context_.options.rank;
@@ -126,7 +126,7 @@ absl::Status RankSaves::ErrorToTell(RankSave& save, absl::Time now) const {
 
 absl::Status RankSaves::CheckRoom() const {
   const auto failed = std::count_if(saves_.begin(), saves_.end(),
-                                    [](const auto& entry) { return entry.second.phase() == v1::SaveState::FAILED; });
+                                    [](const auto& entry) { return entry.second.phase() == v1::Phase::FAILED; });
   if (static_cast<size_t>(failed) < kMaxFailed) return absl::OkStatus();
   const std::string why = absl::StrCat(failed, " saves have failed that the coordinator has yet to hear of");
   if (!context_.trouble.status().ok()) return Annotate(context_.trouble.status(), why);
@@ -146,7 +146,7 @@ absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
     return save->error();
   }
   if (save->Staged()) return absl::OkStatus();
-  if (save->phase() != v1::SaveState::STAGING) {
+  if (save->phase() != v1::Phase::STAGING) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("save ", save->id(), " of step ", save->step(), " has no staging buffer yet"));
   }
@@ -163,7 +163,7 @@ absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
 absl::StatusOr<RankSave*> RankSaves::FindStaging(uint64_t id, uint64_t trainer) {
   RankSave* save = FindById(id);
   if (save != nullptr && save->trainer() == trainer && !save->error().ok()) return save->error();
-  if (save != nullptr && save->trainer() == trainer && save->phase() == v1::SaveState::STAGING) return save;
+  if (save != nullptr && save->trainer() == trainer && save->phase() == v1::Phase::STAGING) return save;
   const auto ended = ended_.Tell(id, trainer);
   if (ended.has_value() && !ended->ok()) return *ended;
   return MakeError(Reason::kBadRequest,
@@ -201,9 +201,9 @@ absl::StatusOr<v1::WaitSaveResponse> RankSaves::AskFor(const v1::WaitSaveRequest
   const AskedSaves::Question question{request.trainer_incarnation(), request.step(), request.attempt(),
                                       request.attempt() == 0 ? request.save() : 0};
   if (const auto outcome = asked_.Take(question); outcome.has_value()) {
-    if (outcome->action() == v1::SaveOrder::UNKNOWN) return UnknownSave(request.step());
+    if (outcome->phase() == v1::Phase::UNKNOWN) return UnknownSave(request.step());
     absl::Status error;
-    if (outcome->action() == v1::SaveOrder::ABORTED) {
+    if (outcome->phase() == v1::Phase::ABORTED) {
       error = StatusFromProto(outcome->error());
       if (error.ok()) error = RankSave::Aborted(request.step());
     }
@@ -225,7 +225,7 @@ absl::Status RankSaves::Cancel(const v1::CancelSaveRequest& request) {
   slab_.use().GaveUp(request.trainer_incarnation());
   RankSave* save = request.save() != 0 ? FindById(request.save()) : Find(request.step());
   if (save == nullptr || save->trainer() != request.trainer_incarnation() ||
-      (save->phase() != v1::SaveState::BEGUN && save->phase() != v1::SaveState::STAGING)) {
+      (save->phase() != v1::Phase::PLANNING && save->phase() != v1::Phase::STAGING)) {
     return absl::OkStatus();
   }
   absl::Status error = StatusFromProto(request.error());
@@ -245,13 +245,13 @@ absl::Status RankSaves::Cancel(const v1::CancelSaveRequest& request) {
 void RankSaves::OnTrainerLost(uint64_t trainer, const absl::Status& error) {
   for (auto& [step, save] : saves_) {
     if (save.trainer() != trainer) continue;
-    if (save.phase() == v1::SaveState::BEGUN || save.phase() == v1::SaveState::STAGING) Fail(save, error);
+    if (save.phase() == v1::Phase::PLANNING || save.phase() == v1::Phase::STAGING) Fail(save, error);
   }
 }
 
 void RankSaves::OnLayoutRefused(const std::string& digest, const absl::Status& error) {
   for (auto& [step, save] : saves_) {
-    const bool waits = save.error().ok() && save.phase() == v1::SaveState::BEGUN && save.layout() != nullptr;
+    const bool waits = save.error().ok() && save.phase() == v1::Phase::PLANNING && save.layout() != nullptr;
     if (waits && save.layout()->digest == digest) Fail(save, error);
   }
 }
@@ -276,7 +276,7 @@ std::string RankSaves::SlabHolders() const {
   for (const auto& [step, save] : saves_) {
     if (save.HoldsSlab()) {
       holders.push_back(
-          absl::StrCat("step ", step, " (", absl::AsciiStrToLower(v1::SaveState::Phase_Name(save.phase())), ")"));
+          absl::StrCat("step ", step, " (", absl::AsciiStrToLower(v1::Phase::Value_Name(save.phase())), ")"));
     }
   }
   if (holders.empty()) return "an earlier trainer, whose copies have not ended";

@@ -46,7 +46,7 @@ void RankSaves::Apply(const v1::SaveOrder& order) {
   RankSave* save = Find(order.step());
   if (save == nullptr) {
     // An order from before this process: nothing here touches that attempt.
-    if (order.action() != v1::SaveOrder::ABORT) return;
+    if (order.phase() != v1::Phase::ABORTING) return;
     saves_.emplace(order.step(), RankSave(order));
     context_.Changed();
     return;
@@ -56,17 +56,17 @@ void RankSaves::Apply(const v1::SaveOrder& order) {
   if (told == told_.end() || told->second != save->id()) return;
   if (order.call() != 0 && order.call() != save->call() && save->id() != 0) return;
   save->TakeRequestId(order);
-  switch (order.action()) {
-    case v1::SaveOrder::COMMITTED:
-    case v1::SaveOrder::ABORTED:
+  switch (order.phase()) {
+    case v1::Phase::COMMITTED:
+    case v1::Phase::ABORTED:
       End(*save, order);
       return;
-    case v1::SaveOrder::ABORT:
+    case v1::Phase::ABORTING:
       Abort(*save, order);
       return;
-    case v1::SaveOrder::WAIT:
-    case v1::SaveOrder::STAGE:
-    case v1::SaveOrder::WRITE:
+    case v1::Phase::WAITING:
+    case v1::Phase::STAGING:
+    case v1::Phase::WRITING:
       if (save->Obey(order)) context_.Changed();
       return;  // Advance follows
     default:
@@ -86,7 +86,7 @@ v1::Checkpoint RankSaves::CheckpointOf(const v1::SaveOrder& outcome, const absl:
   v1::Checkpoint checkpoint;
   checkpoint.set_job(context_.options.job);
   checkpoint.set_step(outcome.step());
-  checkpoint.set_state(error.ok() ? v1::Checkpoint::COMMITTED : v1::Checkpoint::ABORTED);
+  checkpoint.set_state(error.ok() ? v1::Phase::COMMITTED : v1::Phase::ABORTED);
   checkpoint.set_attempt(outcome.attempt());
   checkpoint.set_bytes(outcome.bytes());
   checkpoint.set_world_size(outcome.world_size() != 0 ? outcome.world_size() : context_.options.world_size);
@@ -104,7 +104,7 @@ void RankSaves::End(RankSave& save, const v1::SaveOrder& outcome) {
   ended.id = save.id();
   ended.step = save.step();
   ended.trainer = save.trainer();
-  if (outcome.action() != v1::SaveOrder::COMMITTED) {
+  if (outcome.phase() != v1::Phase::COMMITTED) {
     ended.error = StatusFromProto(outcome.error());
     if (ended.error.ok()) ended.error = save.error();
     if (ended.error.ok()) ended.error = RankSave::Aborted(save.step());
@@ -124,7 +124,7 @@ void RankSaves::End(RankSave& save, const v1::SaveOrder& outcome) {
 // A save may be written by another plan than it was staged by, item by item. The slab then holds another form than the
 // files, and is no image of them.
 void RankSaves::KeepSlab(const RankSave& save, const v1::SaveOrder& outcome) {
-  if (save.phase() != v1::SaveState::WRITTEN || save.staged() != save.target()) return;
+  if (save.phase() != v1::Phase::WRITTEN || save.staged() != save.target()) return;
   if (outcome.attempt() != 0 && outcome.attempt() != save.write_attempt()) return;
   slab_.Keep({save.step(), save.write_attempt(), save.target(), save.result()});
 }
@@ -139,12 +139,12 @@ void RankSaves::Advance() {
 }
 
 void RankSaves::Advance(RankSave& save) {
-  if (save.phase() == v1::SaveState::BEGUN && save.id() != 0) return OpenSlab(save);
-  if (save.phase() != v1::SaveState::STAGING && !save.Staged()) return;
+  if (save.phase() == v1::Phase::PLANNING && save.id() != 0) return OpenSlab(save);
+  if (save.phase() != v1::Phase::STAGING && !save.Staged()) return;
   if (!save.OrderedToGoOn() || !FollowPlan(save)) return;
-  if (save.order().action() != v1::SaveOrder::WRITE) return;
+  if (save.order().phase() != v1::Phase::WRITING) return;
   if (save.WrittenAsOrdered()) return DecideMoves(save);
-  if (save.phase() == v1::SaveState::WRITING) return StopWriter(save);  // another attempt: its files are given up
+  if (save.phase() == v1::Phase::WRITING) return StopWriter(save);  // another attempt: its files are given up
   Write(save);
 }
 
@@ -203,7 +203,7 @@ bool RankSaves::FollowPlan(RankSave& save) {
 void RankSaves::Write(RankSave& save) {
   // The peers are asked for while the trainer still stages.
   std::optional<PeerMap> peers = plans_.WantPeers(save.Peers());
-  if (save.phase() == v1::SaveState::STAGING || writer_ || !peers.has_value()) return;
+  if (save.phase() == v1::Phase::STAGING || writer_ || !peers.has_value()) return;
   save.StartWriting();
   writer_ = save.id();
   writer_stopping_ = false;
@@ -214,7 +214,7 @@ void RankSaves::Write(RankSave& save) {
 
 void RankSaves::DecideMoves(RankSave& save) {
   const bool undecided = save.way() == v1::Exchange::UNDECIDED || save.way() == v1::Exchange::GROUP;
-  if (save.phase() != v1::SaveState::WRITING || !undecided) return;
+  if (save.phase() != v1::Phase::WRITING || !undecided) return;
   v1::Exchange exchange = save.order().exchange();
   if (!save.order().has_exchange()) {  // of a coordinator that has restarted since, and wants no NCCL
     exchange.set_way(v1::Exchange::HOST);
@@ -238,7 +238,7 @@ void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result
   RankSave* save = FindById(id);
   // An outcome came while it was written: what the writer lent meanwhile is nobody's any more.
   if (save == nullptr) context_.Do(action::EndLending{id});
-  if (save != nullptr && save->phase() == v1::SaveState::WRITING) {
+  if (save != nullptr && save->phase() == v1::Phase::WRITING) {
     if (stopping || save->OrderedToAbort()) {
       save->StopWriting();
     } else if (!result.ok()) {
@@ -275,7 +275,7 @@ absl::Status RankSaves::StalledStorage(const RankSave& waiting) const {
 void RankSaves::OnTick(absl::Time now) {
   bool late = false;
   for (auto& [step, save] : saves_) {
-    if (save.phase() != v1::SaveState::BEGUN && save.phase() != v1::SaveState::STAGING) continue;
+    if (save.phase() != v1::Phase::PLANNING && save.phase() != v1::Phase::STAGING) continue;
     if (now < save.stage_deadline()) continue;
     late = true;
     Fail(save, WhyLate(save, now));
@@ -292,7 +292,7 @@ absl::Status RankSaves::LateBecauseOf(const absl::Status& stalled, const RankSav
 
 absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
   const std::string rank = absl::StrCat("rank ", context_.options.rank);
-  const bool staging = save.phase() == v1::SaveState::STAGING;
+  const bool staging = save.phase() == v1::Phase::STAGING;
   ErrorMetadata metadata = {{"step", absl::StrCat(save.step())},
                             {"rank", absl::StrCat(context_.options.rank)},
                             {"phase", staging ? "staging" : "planning"}};

@@ -20,7 +20,7 @@ TEST_F(RankSavesOrdersTest, MovedShards_InASave_AreStagedAndLentAndWhoIsWaitedFo
   const testing::MovedInShard in = {5, 2, Whole("m", DType::kFloat32, {50})};
   plans_["p1"] = MakeMovingPlan(*layout_, 3, {{0, 1, 4}, {3}}, "p1", {in}, {{2, 4}}).SerializeAsString();
   EXPECT_TRUE(Begin(7)->pending());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING).ok());
   Serve();
   const auto begun = Begin(7);
   ASSERT_TRUE(begun.ok());
@@ -43,7 +43,7 @@ TEST_F(RankSavesOrdersTest, MovedShards_InASave_AreStagedAndLentAndWhoIsWaitedFo
   EXPECT_EQ(Only().awaited_ranks_size(), 0);
   session_.saves().OnWriteEnded(begun->save(), Result());
   EXPECT_TRUE(Serve().empty()) << "others may still take its shards";
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   const auto after = Serve();
   ASSERT_EQ(after.size(), 1u);
   EXPECT_EQ(std::get<action::EndLending>(after[0]).save, begun->save());
@@ -64,7 +64,7 @@ class ExchangedShardOrdersTest : public ServedSession {
     response.set_revision(++revision_);
     v1::SaveOrder& write = *response.add_saves();
     write.set_step(7);
-    write.set_action(v1::SaveOrder::WRITE);
+    write.set_phase(v1::Phase::WRITING);
     write.set_plan_digest("p1");
     write.set_attempt(1);
     write.set_attempt_nonce(nonce_);
@@ -113,7 +113,7 @@ TEST_F(ExchangedShardOrdersTest, Way_ACoordinatorThatWantsNoNcclFollows_IsTheHos
   const auto begun = Begin(7);
   ASSERT_TRUE(begun.ok() && Commit(begun->save()).ok());
   Serve();
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING).ok());
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::DecideMoves>(actions[0]).exchange.way(), v1::Exchange::HOST);
@@ -122,38 +122,38 @@ TEST_F(ExchangedShardOrdersTest, Way_ACoordinatorThatWantsNoNcclFollows_IsTheHos
 TEST_F(RankSavesOrdersTest, AnotherPlan_ThatMovesOutWhatWasNotStaged_IsLayoutChanged) {
   plans_["p2"] = MakeMovingPlan(*layout_, 3, {{0, 1}, {3}}, "p2", {}, {{2, 4}}).SerializeAsString();
   EXPECT_TRUE(Begin(7)->pending());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::STAGING).ok());
   Serve();
   const auto begun = Begin(7);
   ASSERT_TRUE(begun.ok() && Commit(begun->save()).ok());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE, "p2").ok());
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING, "p2").ok());
   Serve();
-  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kLayoutChanged));
 }
 
 TEST_F(RankSavesOrdersTest, AttemptsNonce_UntilAnotherIsNamed_IsKept) {
   const uint64_t save = StartWriting(7);
   session_.saves().OnWriteEnded(save, v1::WriteResult());
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITTEN);
   EXPECT_EQ(Only().attempt_nonce(), 11u);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WAIT).ok());  // of a coordinator that has just started
+  ASSERT_TRUE(Order(7, v1::Phase::WAITING).ok());  // of a coordinator that has just started
   EXPECT_EQ(Only().attempt_nonce(), 11u);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING).ok());
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITTEN);
   nonce_ = 12;  // the same number below another root
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITING);
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING).ok());
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITING);
   EXPECT_EQ(Only().attempt_nonce(), 12u);
 }
 
 TEST_F(RankSavesOrdersTest, AnotherPlan_AfterStaging_IsWrittenFromTheSlab) {
   const uint64_t first = StartWriting(7);
   session_.saves().OnWriteEnded(first, Result());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(Commit(begun->save()).ok());
-  ASSERT_TRUE(Order(8, v1::SaveOrder::WRITE, "p2").ok());
+  ASSERT_TRUE(Order(8, v1::Phase::WRITING, "p2").ok());
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   const auto& write = std::get<action::StartWrite>(actions[0]);
@@ -164,15 +164,15 @@ TEST_F(RankSavesOrdersTest, AnotherPlan_AfterStaging_IsWrittenFromTheSlab) {
 TEST_F(RankSavesOrdersTest, AnotherPlan_ThatNeedsWhatWasNotStaged_IsLayoutChanged) {
   const uint64_t first = StartWriting(7);
   session_.saves().OnWriteEnded(first, Result());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   const auto begun = Begin(8);
-  ASSERT_TRUE(Order(8, v1::SaveOrder::STAGE, "p3").ok());
+  ASSERT_TRUE(Order(8, v1::Phase::STAGING, "p3").ok());
   EXPECT_TRUE(Serve().empty());
-  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   const absl::Status told = Commit(begun->save());
   EXPECT_TRUE(HasReason(told, Reason::kLayoutChanged)) << told;
   EXPECT_EQ(MetadataOf(told)["tensor"], "c");
-  ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED, "p3", 1, told).ok());
+  ASSERT_TRUE(Order(8, v1::Phase::ABORTED, "p3", 1, told).ok());
   EXPECT_EQ(Begin(9)->placements_size(), 4) << "the next save follows the new plan, unasked";
   EXPECT_EQ(Only().plan_digest(), "p3");
 }
@@ -187,11 +187,11 @@ TEST_F(RankSavesOrdersTest, SaveInFlight_AfterTheCoordinatorsRestart_GoesOn) {
   ASSERT_TRUE(session_.OnRegistered(registered).ok());
   EXPECT_EQ(session_.Identity().coordinator_epoch(), 6u);
   EXPECT_EQ(session_.BuildRequest(std::nullopt).known_revision(), 0u);
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE, "p1", 1, absl::OkStatus(), 6).ok());
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITTEN);
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING, "p1", 1, absl::OkStatus(), 6).ok());
   EXPECT_TRUE(Serve().empty()) << "it is written already";
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED, "p1", 1, absl::OkStatus(), 6).ok());
-  EXPECT_EQ(Wait(7, save)->checkpoint().state(), v1::Checkpoint::COMMITTED);
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED, "p1", 1, absl::OkStatus(), 6).ok());
+  EXPECT_EQ(Wait(7, save)->checkpoint().state(), v1::Phase::COMMITTED);
 }
 
 TEST_F(RankSavesOrdersTest, RankThatWaitedInVain_WhenTheCoordinatorKnows_IsToldForWhom) {
@@ -199,11 +199,11 @@ TEST_F(RankSavesOrdersTest, RankThatWaitedInVain_WhenTheCoordinatorKnows_IsToldF
   State();
   now_ += absl::Seconds(60);
   session_.OnTick(now_);
-  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_FALSE(MetadataOf(StatusFromProto(Only().error())).contains("ranks")) << "it does not know who is late";
   ASSERT_TRUE(Begin(7)->pending()) << "the coordinator knows";
   const absl::Status why = MakeError(Reason::kRankLate, "rank 5 held up the others", {{"ranks", "5"}});
-  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORT, "", 0, why).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::ABORTING, "", 0, why).ok());
   EXPECT_EQ(Begin(7).status(), why);
 }
 
@@ -220,16 +220,16 @@ TEST_F(RankSavesOrdersTest, RankThatWaitedInVain_WithoutTheCoordinatorsWord_Fail
 TEST_F(RankSavesOrdersTest, Abort_WhileAWriterRuns_StopsItAndThenSaysStopped) {
   const uint64_t save = StartWriting(7);
   const absl::Status why = MakeError(Reason::kRankLate, "rank 5 is late", {{"ranks", "5"}});
-  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORT, "p1", 1, why).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::ABORTING, "p1", 1, why).ok());
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StopWrite>(actions[0]));
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITING) << "a file is still open";
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITING) << "a file is still open";
   session_.saves().OnWriteEnded(save, MakeError(Reason::kSaveCancelled, "stopped"));
-  EXPECT_EQ(Only().phase(), v1::SaveState::STOPPED);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED, "p1", 1, why).ok());
+  EXPECT_EQ(Only().phase(), v1::Phase::STOPPED);
+  ASSERT_TRUE(Order(7, v1::Phase::ABORTED, "p1", 1, why).ok());
   const auto checkpoint = Wait(7, save)->checkpoint();
-  EXPECT_EQ(checkpoint.state(), v1::Checkpoint::ABORTED);
+  EXPECT_EQ(checkpoint.state(), v1::Phase::ABORTED);
   EXPECT_TRUE(HasReason(StatusFromProto(checkpoint.error()), Reason::kRankLate));
   // The next call of the step is a new one.
   EXPECT_FALSE(Begin(7)->pending());
@@ -252,10 +252,10 @@ TEST_F(RankSavesOrdersTest, WriteFails_ByItself_NamesThisRank) {
 }
 
 TEST_F(RankSavesOrdersTest, AbortOfAnUnknownAttempt_UntilItIsForgotten_IsAnsweredStopped) {
-  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORT, "p1", 4).ok());
-  EXPECT_EQ(Only().phase(), v1::SaveState::STOPPED);
+  ASSERT_TRUE(Order(7, v1::Phase::ABORTING, "p1", 4).ok());
+  EXPECT_EQ(Only().phase(), v1::Phase::STOPPED);
   EXPECT_EQ(Only().attempt(), 4u);
-  ASSERT_TRUE(Order(8, v1::SaveOrder::WAIT).ok());
+  ASSERT_TRUE(Order(8, v1::Phase::WAITING).ok());
   EXPECT_EQ(State().saves_size(), 0);
 }
 
@@ -266,7 +266,7 @@ TEST_F(RankSavesOrdersTest, Outcome_OfAnEarlierCall_LeavesTheNewOneAlone) {
   response.set_coordinator_epoch(5);
   auto* order = response.add_saves();
   order->set_step(7);
-  order->set_action(v1::SaveOrder::ABORTED);
+  order->set_phase(v1::Phase::ABORTED);
   order->set_call(9);
   ASSERT_TRUE(session_.OnOrders(response).ok());
   EXPECT_EQ(State().saves_size(), 1);
@@ -279,7 +279,7 @@ TEST_F(RankSavesOrdersTest, Orders_ForAStateBeforeTheSaveBegan_DoNotTouchIt) {
   response.set_coordinator_epoch(5);
   auto* order = response.add_saves();
   order->set_step(7);
-  order->set_action(v1::SaveOrder::ABORTED);
+  order->set_phase(v1::Phase::ABORTED);
   ASSERT_TRUE(session_.OnOrders(response).ok());
   EXPECT_EQ(State().saves_size(), 1);
 }

@@ -18,8 +18,8 @@ using RankSavesTest = ServedSession;
 
 TEST_F(RankSavesTest, Save_OrderedStepByStep_GoesThroughItsPhasesAndTellsItsOutcome) {
   EXPECT_TRUE(Begin(7)->pending());
-  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
+  EXPECT_EQ(Only().phase(), v1::Phase::PLANNING);
+  ASSERT_TRUE(Order(7, v1::Phase::STAGING).ok());
   EXPECT_TRUE(Begin(7)->pending());
   EXPECT_TRUE(Serve().empty());
   const auto begun = Begin(7);
@@ -27,32 +27,32 @@ TEST_F(RankSavesTest, Save_OrderedStepByStep_GoesThroughItsPhasesAndTellsItsOutc
   EXPECT_EQ(begun->placements_size(), 3);
   EXPECT_EQ(begun->slab().descriptor_id(), 101u);
   EXPECT_EQ(begun->check_items_size(), 1) << "the shared object";
-  EXPECT_EQ(Only().phase(), v1::SaveState::STAGING);
+  EXPECT_EQ(Only().phase(), v1::Phase::STAGING);
   EXPECT_TRUE(Commit(begun->save()).ok());
   EXPECT_TRUE(Commit(begun->save()).ok()) << "idempotent";
-  EXPECT_EQ(Only().phase(), v1::SaveState::STAGED);
+  EXPECT_EQ(Only().phase(), v1::Phase::STAGED);
   EXPECT_TRUE(Wait(7, begun->save())->pending());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING).ok());
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::StartWrite>(actions[0]).directory, "demo/dir");
   session_.saves().OnWriteEnded(begun->save(), Result());
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITTEN);
   EXPECT_EQ(Only().result().files_size(), 1);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   EXPECT_EQ(State().saves_size(), 0);
-  EXPECT_EQ(Wait(7, begun->save())->checkpoint().state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ(Wait(7, begun->save())->checkpoint().state(), v1::Phase::COMMITTED);
 }
 
 TEST_F(RankSavesTest, Save_OfACommittedStep_AsksTheCoordinatorBeforeAnythingIsStaged) {
   StartWriting(7);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   Serve();
   EXPECT_TRUE(Begin(7)->pending()) << "people may have removed it";
   EXPECT_EQ(Only().call(), 2u);
-  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN);
+  EXPECT_EQ(Only().phase(), v1::Phase::PLANNING);
   const absl::Status committed = MakeError(Reason::kStepCommitted, "it is");
-  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED, "", 0, committed).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::ABORTED, "", 0, committed).ok());
   EXPECT_TRUE(HasReason(Begin(7).status(), Reason::kStepCommitted));
 }
 
@@ -65,7 +65,7 @@ TEST_F(RankSavesTest, StalledStorage_WhileSavesWait_IsToldAndBlamedForTheSlab) {
   response.set_revision(++revision_);
   auto* order = response.add_saves();
   order->set_step(7);
-  order->set_action(v1::SaveOrder::WRITE);
+  order->set_phase(v1::Phase::WRITING);
   order->set_plan_digest("p1");
   order->set_attempt(1);
   *order->mutable_stalled() = StatusToProto(MakeError(Reason::kStorageStalled, "storage does not answer"));
@@ -88,7 +88,7 @@ TEST_F(RankSavesTest, CommitTime_OfACommittedSave_IsTold) {
   response.set_revision(++revision_);
   auto* order = response.add_saves();
   order->set_step(7);
-  order->set_action(v1::SaveOrder::COMMITTED);
+  order->set_phase(v1::Phase::COMMITTED);
   order->set_attempt(1);
   order->mutable_commit_time()->set_seconds(1234);
   ASSERT_TRUE(session_.OnOrders(response).ok());
@@ -98,7 +98,7 @@ TEST_F(RankSavesTest, CommitTime_OfACommittedSave_IsTold) {
 TEST_F(RankSavesTest, NextSave_OfAnUnchangedLayout_OpensTheSlabAtOnce) {
   const uint64_t first = StartWriting(7);
   session_.saves().OnWriteEnded(first, Result());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(begun.ok());
   EXPECT_FALSE(begun->pending());
@@ -114,7 +114,7 @@ TEST_F(RankSavesTest, CheckReplicas_WhenOrdered_AsksForWhatThisRankDoesNotWrite)
   response.set_coordinator_epoch(5);
   auto* order = response.add_saves();
   order->set_step(7);
-  order->set_action(v1::SaveOrder::STAGE);
+  order->set_phase(v1::Phase::STAGING);
   order->set_plan_digest("p1");
   order->set_check_replicas(true);
   ASSERT_TRUE(session_.OnOrders(response).ok());
@@ -139,19 +139,19 @@ TEST_F(RankSavesTest, TrainersEnd_BeforeStaging_FailsTheSaveAndLaterChangesNothi
   const uint64_t save = StartWriting(7);
   session_.OnTrainerGone(kTrainer, TrainerEnd::kEnded);
   session_.saves().OnWriteEnded(save, Result());
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITTEN);
   EXPECT_TRUE(HasReason(Begin(8).status(), Reason::kNotRegistered));
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
 
   session_.Attach(trainer_ = 78);
-  EXPECT_EQ(Wait(7)->checkpoint().state(), v1::Checkpoint::COMMITTED) << "its successor may ask";
+  EXPECT_EQ(Wait(7)->checkpoint().state(), v1::Phase::COMMITTED) << "its successor may ask";
   const auto begun = Begin(8);
   ASSERT_TRUE(begun.ok());
   EXPECT_FALSE(begun->pending());
   session_.OnTrainerGone(78, TrainerEnd::kReplaced);
-  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kTrainerLost));
-  ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED, "p1", 1, StatusFromProto(Only().error())).ok());
+  ASSERT_TRUE(Order(8, v1::Phase::ABORTED, "p1", 1, StatusFromProto(Only().error())).ok());
   // It may copy still: its slab is nobody else's.
   session_.Attach(trainer_ = 79);
   EXPECT_TRUE(Begin(9)->pending());
@@ -162,14 +162,14 @@ TEST_F(RankSavesTest, TrainersEnd_BeforeStaging_FailsTheSaveAndLaterChangesNothi
 TEST_F(RankSavesTest, Error_BeforeStaging_IsToldAndTheNextCallWaitsForTheOutcome) {
   slab_error_ = MakeError(Reason::kMemoryLimit, "too large");
   EXPECT_TRUE(Begin(7).ok());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::STAGING).ok());
   Serve();
   EXPECT_TRUE(HasReason(Begin(7).status(), Reason::kMemoryLimit));
-  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_TRUE(Begin(7)->pending()) << "a new call, while the coordinator aborts the old one";
   now_ += absl::Seconds(61);
   EXPECT_TRUE(HasReason(Begin(7).status(), Reason::kSaveInProgress));
-  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::ABORTED).ok());
   slab_error_ = absl::OkStatus();
   EXPECT_TRUE(Begin(7)->pending());
   EXPECT_EQ(Only().call(), 2u);
@@ -184,31 +184,31 @@ TEST_F(RankSavesTest, NextCall_WhileTheStepIsWritten_WaitsForItsOutcomeAndIsNotT
   EXPECT_EQ(next->placements_size(), 0) << "what is being written stays as it is";
   session_.saves().OnWriteEnded(first, Result());
   EXPECT_TRUE(Begin(7)->pending()) << "a manifest may name it";
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   EXPECT_TRUE(Begin(7)->pending()) << "the coordinator is asked: the step is committed";
   EXPECT_EQ(Only().call(), 2u);
-  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN);
-  EXPECT_EQ(Wait(7, first)->checkpoint().state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ(Only().phase(), v1::Phase::PLANNING);
+  EXPECT_EQ(Wait(7, first)->checkpoint().state(), v1::Phase::COMMITTED);
 }
 
 TEST_F(RankSavesTest, NextCall_WhileNothingIsWrittenYet_TakesThePlaceOfTheFirst) {
   EXPECT_TRUE(Begin(7).ok());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::STAGING).ok());
   Serve();
   const auto first = Begin(7);
   ASSERT_TRUE(first.ok() && Commit(first->save()).ok());
-  EXPECT_EQ(Only().phase(), v1::SaveState::STAGED);
+  EXPECT_EQ(Only().phase(), v1::Phase::STAGED);
   now_ += absl::Minutes(2);
   const auto next = Begin(7);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->save(), first->save());
   EXPECT_GT(next->placements_size(), 0);
   session_.OnTick(now_);
-  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::WRITING).ok());
   EXPECT_TRUE(Serve().empty()) << "nothing is written while it is copied";
-  EXPECT_EQ(Only().phase(), v1::SaveState::STAGING);
+  EXPECT_EQ(Only().phase(), v1::Phase::STAGING);
   ASSERT_TRUE(Commit(next->save()).ok());
-  EXPECT_EQ(Only().phase(), v1::SaveState::WRITING);
+  EXPECT_EQ(Only().phase(), v1::Phase::WRITING);
 }
 
 // The call before was interrupted while it waited for other ranks.
@@ -221,9 +221,9 @@ TEST_F(RankSavesTest, NextCall_WithAnotherLayout_DoesNotFollowTheFirstOnes) {
   request.set_step(7);
   request.mutable_layout()->set_digest(other->digest);
   EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
-  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kSaveCancelled));
-  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::ABORTED).ok());
   EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
   EXPECT_EQ(Only().layout_digest(), other->digest);
   EXPECT_EQ(Only().call(), 2u);
@@ -251,10 +251,10 @@ TEST_F(RankSavesTest, Cancel_ACallWithoutAnAnswer_FailsThatOfItsStep) {
   cancel.set_trainer_incarnation(trainer_);
   cancel.set_step(8);
   EXPECT_TRUE(session_.CancelSave(cancel).ok());
-  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN) << "another step";
+  EXPECT_EQ(Only().phase(), v1::Phase::PLANNING) << "another step";
   cancel.set_step(7);
   EXPECT_TRUE(session_.CancelSave(cancel).ok());
-  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kSaveCancelled));
 }
 
@@ -266,20 +266,20 @@ TEST_F(RankSavesTest, AnotherStep_UntilItsTimeout_WaitsForTheSlab) {
   const absl::Status refused = Begin(8).status();
   EXPECT_TRUE(HasReason(refused, Reason::kSaveInProgress));
   EXPECT_NE(refused.message().find("held by the save of step 7 (writing)"), std::string::npos) << refused;
-  ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED).ok());
+  ASSERT_TRUE(Order(8, v1::Phase::ABORTED).ok());
   EXPECT_TRUE(Begin(9)->pending());
   session_.saves().OnWriteEnded(first, Result());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::COMMITTED).ok());
   EXPECT_FALSE(Begin(9)->pending());
 }
 
 TEST_F(RankSavesTest, Save_NotStagedInTime_IsLateAndNamesTheRank) {
   EXPECT_TRUE(Begin(7).ok());
-  ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
+  ASSERT_TRUE(Order(7, v1::Phase::STAGING).ok());
   Serve();
   const auto begun = Begin(7);
   session_.OnTick(now_ + absl::Seconds(59));
-  EXPECT_EQ(Only().phase(), v1::SaveState::STAGING);
+  EXPECT_EQ(Only().phase(), v1::Phase::STAGING);
   session_.OnTick(now_ + absl::Seconds(60));
   const absl::Status told = Commit(begun->save());
   EXPECT_TRUE(HasReason(told, Reason::kRankLate));

@@ -21,7 +21,7 @@ TEST_F(RankSavesTrainersTest, Outcome_OfAPredecessorsCall_IsNotToldToTheNextTrai
   const auto begun = Begin(kSecond, 1);
   ASSERT_TRUE(begun.ok()) << begun.status();
   EXPECT_TRUE(begun->pending());
-  Order(1, v1::SaveOrder::STAGE);
+  Order(1, v1::Phase::STAGING);
   const auto staged = Begin(kSecond, 1);
   ASSERT_TRUE(staged.ok()) << staged.status();
   EXPECT_TRUE(HasReason(Wait(kSecond, 1, staged->save() - 1).status(), Reason::kNotCommitted));
@@ -38,7 +38,7 @@ TEST_F(RankSavesTrainersTest, AbortedSave_OfAPredecessor_IsNoOutcomeOfTheStep) {
   Save(kSecond, 1);
   session_.OnTrainerGone(kSecond, TrainerEnd::kEnded);
   session_.Attach(kFirst);
-  EXPECT_EQ(Wait(kFirst, 1)->checkpoint().state(), v1::Checkpoint::COMMITTED) << "that concerns everybody";
+  EXPECT_EQ(Wait(kFirst, 1)->checkpoint().state(), v1::Phase::COMMITTED) << "that concerns everybody";
 }
 
 TEST_F(RankSavesTrainersTest, NextCall_OfAnotherTrainer_HasADeadlineOfItsOwn) {
@@ -54,7 +54,7 @@ TEST_F(RankSavesTrainersTest, NextCall_OfAnotherTrainer_HasADeadlineOfItsOwn) {
 TEST_F(RankSavesTrainersTest, CommittedStep_SavedAgain_IsTheCoordinatorsToRefuse) {
   Save(kFirst, 1);
   EXPECT_TRUE(Begin(kFirst, 1)->pending()) << "not even the slab is opened before it has answered";
-  Order(1, v1::SaveOrder::ABORTED, MakeError(Reason::kStepCommitted, "committed"));
+  Order(1, v1::Phase::ABORTED, MakeError(Reason::kStepCommitted, "committed"));
   EXPECT_TRUE(HasReason(Begin(kFirst, 1).status(), Reason::kStepCommitted));
   // The directory of the step was removed.
   EXPECT_EQ(Save(kFirst, 1), 1u);

@@ -65,8 +65,8 @@ TEST_F(RankSlabTest, Trainer_ThatCopiesNothing_GetsNoSlabSoItsSuccessorMayHaveIt
     const auto begun = Stage(trainer, ++step);
     EXPECT_FALSE(begun.has_slab());
     ASSERT_TRUE(Commit(trainer, begun.save()).ok());
-    Order(step, v1::SaveOrder::WRITE);
-    Order(step, v1::SaveOrder::COMMITTED);
+    Order(step, v1::Phase::WRITING);
+    Order(step, v1::Phase::COMMITTED);
   }
   EXPECT_EQ(slabs_, 1u);
 }
@@ -90,7 +90,7 @@ TEST_F(RankSlabTest, WantOfMemory_AfterTheAskersEnd_IsToldToNobody) {
   serve_slabs_ = false;
   session_.Attach(kFirst);
   EXPECT_TRUE(Begin(kFirst, 1)->pending());
-  Order(1, v1::SaveOrder::STAGE);
+  Order(1, v1::Phase::STAGING);
   session_.OnTrainerGone(kFirst, TrainerEnd::kEnded);
   Abort(1);
   session_.Attach(kSecond);
@@ -143,7 +143,7 @@ TEST_F(RankSlabTest, Load_TrainerWasToldOfTheSlabSince_ReadsFiles) {
 TEST_F(RankSlabTest, Load_SaveThatWasNotCommitted_ReadsFiles) {
   const auto begun = Stage(kFirst, 1);
   ASSERT_TRUE(Commit(kFirst, begun.save()).ok());
-  Order(1, v1::SaveOrder::WRITE);
+  Order(1, v1::Phase::WRITING);
   EXPECT_EQ(Load(kFirst, FileOf(1)).kept, nullptr) << "it is written, but there is no outcome";
   Abort(1);
   EXPECT_EQ(Load(kFirst, FileOf(1)).kept, nullptr);
@@ -162,8 +162,8 @@ TEST_F(RankSlabTest, Load_FilesWereWrittenByAnotherPlanThanTheyWereStagedBy_Read
   const auto begun = Stage(kFirst, 1);
   ASSERT_TRUE(Commit(kFirst, begun.save()).ok());
   plan_ = "other";
-  Order(1, v1::SaveOrder::WRITE);
-  Order(1, v1::SaveOrder::COMMITTED);
+  Order(1, v1::Phase::WRITING);
+  Order(1, v1::Phase::COMMITTED);
   EXPECT_EQ(Load(kFirst, FileOf(1)).kept, nullptr);
 }
 
@@ -183,7 +183,7 @@ TEST_F(RankSlabTest, Save_LoadCopiesFromTheSlab_IsToldOfItWhenTheLoadHasStopped)
   ASSERT_NE(Load(kFirst, FileOf(1)).kept, nullptr);
   serve_give_up_ = false;
   EXPECT_TRUE(Begin(kFirst, 2)->pending());
-  Order(2, v1::SaveOrder::STAGE);
+  Order(2, v1::Phase::STAGING);
   EXPECT_EQ(given_up_, 1);
   EXPECT_TRUE(Begin(kFirst, 2)->pending()) << "the load may be copying";
   session_.OnTick(now_);
@@ -217,7 +217,7 @@ TEST_F(RankSlabTest, Slab_MadeAnewWhileALoadCopies_IsGivenUpBefore) {
   response.set_coordinator_epoch(5);
   v1::SaveOrder& order = *response.add_saves();
   order.set_step(2);
-  order.set_action(v1::SaveOrder::STAGE);
+  order.set_phase(v1::Phase::STAGING);
   order.set_plan_digest("p");
   order.set_attempt(1);
   ASSERT_TRUE(session_.OnOrders(response).ok());

@@ -53,13 +53,13 @@ class ReplicaCheckTest : public ::testing::Test {
     return session_.BeginSave(request, now_);
   }
 
-  void Order(int64_t step, v1::SaveOrder::Action what, const std::string& plan) {
+  void Order(int64_t step, v1::Phase::Value what, const std::string& plan) {
     session_.BuildRequest(std::nullopt);
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(1);
     v1::SaveOrder& order = *response.add_saves();
     order.set_step(step);
-    order.set_action(what);
+    order.set_phase(what);
     order.set_attempt(1);
     order.set_plan_digest(plan);
     order.set_directory("demo/dir");
@@ -84,7 +84,7 @@ class ReplicaCheckTest : public ::testing::Test {
 
   v1::BeginSaveResponse Begin(int64_t step, const std::string& plan = "p") {
     EXPECT_TRUE(Call(step).ok());
-    Order(step, v1::SaveOrder::STAGE, plan);
+    Order(step, v1::Phase::STAGING, plan);
     const auto begun = Call(step);
     EXPECT_TRUE(begun.ok() && !begun->pending()) << begun.status();
     return *begun;
@@ -116,7 +116,7 @@ class ReplicaCheckTest : public ::testing::Test {
       EXPECT_EQ(checksum.item(), items[i]);
       EXPECT_EQ(checksum.crc32c(), 2000 + i);
     }
-    Order(step_, v1::SaveOrder::ABORTED, "p");
+    Order(step_, v1::Phase::ABORTED, "p");
     return items;
   }
 
@@ -182,7 +182,7 @@ TEST_F(ReplicaCheckTest, Plan_ChangesAfterStaging_IsNotTakenForChecked) {
   check_all_ = true;
   ASSERT_TRUE(Commit(Begin(1, "all"), 1, 0).ok());
   EXPECT_TRUE(State().all_replicas_checked());
-  Order(1, v1::SaveOrder::STAGE, "p");
+  Order(1, v1::Phase::STAGING, "p");
   EXPECT_EQ(State().plan_digest(), "p");
   EXPECT_FALSE(State().all_replicas_checked());
   EXPECT_EQ(State().replica_checksums(0).item(), 8u) << "the shared object is compared by whatever plan";

@@ -106,7 +106,7 @@ TEST_F(SessionAwayTest, FailedSaves_ThatNobodyHearsOf_AreBounded) {
   EXPECT_LE(State().saves_size(), 16);
   // It comes back, and gives them their outcomes.
   std::vector<v1::SaveOrder> orders;
-  for (const v1::SaveState& save : Saves()) orders.push_back(Answer(save, v1::SaveOrder::ABORTED));
+  for (const v1::SaveState& save : Saves()) orders.push_back(Answer(save, v1::Phase::ABORTED));
   Order(orders);
   EXPECT_EQ(State().saves_size(), 0);
   EXPECT_TRUE(Begin(300)->pending());

@@ -21,8 +21,8 @@ using SessionTest = ServedSession;
 
 TEST_F(SessionTest, Answer_OfASmallerCoordinatorEpoch_IsRefused) {
   EXPECT_TRUE(Begin(7).ok());
-  EXPECT_TRUE(Order(7, v1::SaveOrder::STAGE, "p1", 1, absl::OkStatus(), 6).ok());
-  EXPECT_TRUE(HasReason(Order(7, v1::SaveOrder::ABORTED, "p1", 1, absl::OkStatus(), 5), Reason::kStaleEpoch));
+  EXPECT_TRUE(Order(7, v1::Phase::STAGING, "p1", 1, absl::OkStatus(), 6).ok());
+  EXPECT_TRUE(HasReason(Order(7, v1::Phase::ABORTED, "p1", 1, absl::OkStatus(), 5), Reason::kStaleEpoch));
   EXPECT_EQ(State().saves_size(), 1) << "nothing of it was obeyed";
   v1::RegisterAgentResponse registered;
   registered.set_coordinator_epoch(4);
@@ -139,7 +139,7 @@ TEST_F(SessionTest, OnLayoutPut_CoordinatorHasNoRoom_FailsTheCallsThatWaitForIt)
   EXPECT_EQ(MetadataOf(failed.status())["next"], "Give the tensors fewer names.");
   EXPECT_EQ(MetadataOf(failed.status())["ranks"], "3");
   ASSERT_EQ(State().saves_size(), 1);
-  EXPECT_EQ(State().saves(0).phase(), v1::SaveState::FAILED) << "the others hear it as well";
+  EXPECT_EQ(State().saves(0).phase(), v1::Phase::FAILED) << "the others hear it as well";
   EXPECT_EQ(uploads(), 0) << "nobody has asked for it since";
 
   v1::PrepareRequest prepare;
@@ -217,7 +217,7 @@ TEST_F(SessionMemoryTest, Layouts_OfTenThousandLoads_LeaveNoneBehind) {
     order.set_number(begin.number());
     order.set_plan_digest(digest);
     const bool fails = i % 3 == 0;
-    order.set_action(v1::LoadOrder::READ);
+    order.set_phase(v1::Phase::READING);
     ASSERT_TRUE(session_.OnOrders(response).ok());
     session_.TakeActions();
     session_.OnPlan(digest, plan.SerializeAsString());
@@ -232,7 +232,7 @@ TEST_F(SessionMemoryTest, Layouts_OfTenThousandLoads_LeaveNoneBehind) {
     if (!fails) {
       EXPECT_TRUE(session_.EndLoad(end)->pending());
     }
-    order.set_action(fails ? v1::LoadOrder::FAILED : v1::LoadOrder::DONE);
+    order.set_phase(fails ? v1::Phase::FAILED : v1::Phase::DONE);
     session_.BuildRequest(std::nullopt);
     ASSERT_TRUE(session_.OnOrders(response).ok());
     Serve();

@@ -56,11 +56,11 @@ class AgentFixture : public ::testing::Test {
     options.socket_directory = directory_ + "/" + std::to_string(rank);
     return options;
   }
-  static v1::SaveOrder SaveOrderOf(int64_t step, v1::SaveOrder::Action action, const std::string& plan,
+  static v1::SaveOrder SaveOrderOf(int64_t step, v1::Phase::Value action, const std::string& plan,
                                    uint32_t attempt = 1) {
     v1::SaveOrder order;
     order.set_step(step);
-    order.set_action(action);
+    order.set_phase(action);
     order.set_attempt(attempt);
     order.set_plan_digest(plan);
     order.set_directory(AttemptDirectory("demo", step, attempt));
@@ -68,7 +68,7 @@ class AgentFixture : public ::testing::Test {
     return order;
   }
   void OrderSave(uint32_t rank, const v1::SaveOrder& order) {
-    if (order.action() == v1::SaveOrder::WRITE) MakeAttempt(order.directory());
+    if (order.phase() == v1::Phase::WRITING) MakeAttempt(order.directory());
     v1::SynchronizeAgentResponse orders;
     *orders.add_saves() = order;
     coordinator_.Order(rank, orders);
@@ -79,7 +79,7 @@ class AgentFixture : public ::testing::Test {
     ASSERT_TRUE(storage.ok()) << storage.status();
     MakeAttemptDirectory(**storage, directory, kNonce, "").IgnoreError();
   }
-  v1::SaveState AwaitPhase(uint32_t rank, int64_t step, v1::SaveState::Phase phase) {
+  v1::SaveState AwaitPhase(uint32_t rank, int64_t step, v1::Phase::Value phase) {
     const v1::AgentState state = coordinator_.Await(rank, [&](const v1::AgentState& now) {
       for (const auto& save : now.saves()) {
         if (save.step() == step && save.phase() == phase) return true;
@@ -94,19 +94,19 @@ class AgentFixture : public ::testing::Test {
   // Brings a save of rank 0 to STAGED by plan-1, which is made for the layout. Returns its number.
   uint64_t Stage(testing::FakeTrainer& trainer, const RankLayout& layout, int64_t step, uint64_t* slab_id = nullptr) {
     coordinator_.AddPlan(0, "plan-1", testing::MakeWritePlan(layout, 0, {{0, 2}, {1}}, "plan-1").SerializeAsString());
-    OrderSave(0, SaveOrderOf(step, v1::SaveOrder::STAGE, "plan-1"));
+    OrderSave(0, SaveOrderOf(step, v1::Phase::STAGING, "plan-1"));
     auto begun = trainer.BeginSave(layout, step);
     EXPECT_TRUE(begun.ok()) << begun.status();
     if (!begun.ok()) return 0;
     if (slab_id != nullptr) *slab_id = begun->slab().descriptor_id();
     EXPECT_TRUE(trainer.Fill(*begun, testing::Contents(layout, std::to_string(step))).ok());
     EXPECT_TRUE(trainer.Commit(*begun, {}).ok());
-    AwaitPhase(0, step, v1::SaveState::STAGED);
+    AwaitPhase(0, step, v1::Phase::STAGED);
     return begun->save();
   }
   // Tells rank 0 that a save has committed, and waits until the agent has let go of it.
   void Commit(int64_t step) {
-    OrderSave(0, SaveOrderOf(step, v1::SaveOrder::COMMITTED, "plan-1"));
+    OrderSave(0, SaveOrderOf(step, v1::Phase::COMMITTED, "plan-1"));
     coordinator_.Await(0, [](const v1::AgentState& state) { return state.saves_size() == 0; });
   }
 

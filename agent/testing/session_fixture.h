@@ -97,12 +97,12 @@ class SucceedingSession : public SessionFixture {
     ASSERT_TRUE(session_.OnOrders(response).ok());
   }
   // The order that answers this state of a save.
-  static v1::SaveOrder Answer(const v1::SaveState& asked, v1::SaveOrder::Action action) {
+  static v1::SaveOrder Answer(const v1::SaveState& asked, v1::Phase::Value action) {
     v1::SaveOrder order;
     order.set_step(asked.step());
     order.set_attempt(asked.attempt());
     order.set_call(asked.call());
-    order.set_action(action);
+    order.set_phase(action);
     return order;
   }
 
@@ -146,7 +146,7 @@ class ServedSession : public SessionFixture {
   }
 
   // An answer to the session's state as it is now.
-  absl::Status Order(int64_t step, v1::SaveOrder::Action action, const std::string& plan = "p1", uint32_t attempt = 1,
+  absl::Status Order(int64_t step, v1::Phase::Value action, const std::string& plan = "p1", uint32_t attempt = 1,
                      const absl::Status& error = absl::OkStatus(), uint64_t epoch = 5) {
     State();
     v1::SynchronizeAgentResponse response;
@@ -154,11 +154,11 @@ class ServedSession : public SessionFixture {
     response.set_revision(++revision_);
     auto* order = response.add_saves();
     order->set_step(step);
-    order->set_action(action);
+    order->set_phase(action);
     order->set_plan_digest(plan);
     order->set_attempt(attempt);
     order->set_directory("demo/dir");
-    if (action == v1::SaveOrder::WRITE) order->set_attempt_nonce(nonce_);
+    if (action == v1::Phase::WRITING) order->set_attempt_nonce(nonce_);
     if (!error.ok()) *order->mutable_error() = StatusToProto(error);
     return session_.OnOrders(response);
   }
@@ -189,7 +189,7 @@ class ServedSession : public SessionFixture {
   // Brings a save to WRITING.
   uint64_t StartWriting(int64_t step) {
     EXPECT_TRUE(Begin(step).ok());
-    EXPECT_TRUE(Order(step, v1::SaveOrder::WRITE).ok());
+    EXPECT_TRUE(Order(step, v1::Phase::WRITING).ok());
     Serve();
     const auto begun = Begin(step);
     EXPECT_TRUE(begun.ok()) << begun.status();
@@ -197,7 +197,7 @@ class ServedSession : public SessionFixture {
     const auto actions = Serve();
     EXPECT_EQ(actions.size(), 1u);
     EXPECT_TRUE(!actions.empty() && std::holds_alternative<action::StartWrite>(actions[0]));
-    EXPECT_EQ(Only().phase(), v1::SaveState::WRITING);
+    EXPECT_EQ(Only().phase(), v1::Phase::WRITING);
     return begun->save();
   }
   v1::WriteResult Result() {
@@ -259,13 +259,13 @@ class TrainersOfARank : public ::testing::Test {
     return session_.WaitSave(request);
   }
   // An answer to the session's state as it is now.
-  void Order(int64_t step, v1::SaveOrder::Action action, const absl::Status& error = absl::OkStatus()) {
+  void Order(int64_t step, v1::Phase::Value action, const absl::Status& error = absl::OkStatus()) {
     session_.BuildRequest(std::nullopt);
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
     v1::SaveOrder& order = *response.add_saves();
     order.set_step(step);
-    order.set_action(action);
+    order.set_phase(action);
     order.set_plan_digest(plan_);
     order.set_attempt(1);
     order.set_directory("demo/dir");
@@ -303,7 +303,7 @@ class TrainersOfARank : public ::testing::Test {
   v1::BeginSaveResponse Stage(uint64_t trainer, int64_t step) {
     session_.Attach(trainer);
     EXPECT_TRUE(Begin(trainer, step).ok());
-    Order(step, v1::SaveOrder::STAGE);
+    Order(step, v1::Phase::STAGING);
     const auto begun = Begin(trainer, step);
     EXPECT_TRUE(begun.ok() && !begun->pending()) << begun.status();
     return begun.ok() ? *begun : v1::BeginSaveResponse();
@@ -313,8 +313,8 @@ class TrainersOfARank : public ::testing::Test {
   uint64_t Save(uint64_t trainer, int64_t step) {
     const auto begun = Stage(trainer, step);
     EXPECT_TRUE(Commit(trainer, begun.save()).ok());
-    Order(step, v1::SaveOrder::WRITE);
-    Order(step, v1::SaveOrder::COMMITTED);
+    Order(step, v1::Phase::WRITING);
+    Order(step, v1::Phase::COMMITTED);
     return begun.slab().descriptor_id();
   }
   // Begins a load of this trainer, which has attached or does. Returns what the coordinator is told of it.
@@ -341,7 +341,7 @@ class TrainersOfARank : public ::testing::Test {
     response.set_coordinator_epoch(5);
     v1::LoadOrder& order = *response.add_loads();
     order.set_number(loads_);
-    order.set_action(v1::LoadOrder::READ);
+    order.set_phase(v1::Phase::READING);
     order.set_plan_digest(digest);
     EXPECT_TRUE(session_.OnOrders(response).ok());
     Serve();
@@ -364,7 +364,7 @@ class TrainersOfARank : public ::testing::Test {
     return file;
   }
   // The rest of the job decides so about a save that this rank's trainer has left.
-  void Abort(int64_t step) { Order(step, v1::SaveOrder::ABORTED, MakeError(Reason::kTrainerLost, "lost")); }
+  void Abort(int64_t step) { Order(step, v1::Phase::ABORTED, MakeError(Reason::kTrainerLost, "lost")); }
 
   const RankLayoutPtr layout_ = testing::MakeLayout(
       {testing::Whole("a", DType::kFloat32, {100}), testing::Whole("b", DType::kFloat32, {200})}, {});

@@ -136,7 +136,7 @@ absl::Duration CoreUnderTest::Register(int rank) {
   return time;
 }
 
-absl::Duration CoreUnderTest::Report(int rank, v1::SaveState::Phase phase, int64_t step) {
+absl::Duration CoreUnderTest::Report(int rank, v1::Phase::Value phase, int64_t step) {
   v1::SynchronizeAgentRequest request;
   request.mutable_agent()->set_job(kJob);
   request.mutable_agent()->set_rank(static_cast<uint32_t>(rank));
@@ -147,7 +147,7 @@ absl::Duration CoreUnderTest::Report(int rank, v1::SaveState::Phase phase, int64
   trainer.set_attached(true);
   trainer.set_incarnation(static_cast<uint64_t>(rank) + 1);
   trainer.set_layout_digest(LayoutDigestOf(rank));
-  if (phase != v1::SaveState::PHASE_UNSPECIFIED) {
+  if (phase != v1::Phase::PHASE_UNSPECIFIED) {
     const v1::SaveOrder& order = order_[static_cast<size_t>(rank)];
     v1::SaveState& save = *request.mutable_state()->add_saves();
     save.set_step(step);
@@ -161,7 +161,7 @@ absl::Duration CoreUnderTest::Report(int rank, v1::SaveState::Phase phase, int64
       save.set_plan_digest(order.plan_digest());
       save.set_bytes_total(1);
     }
-    if (phase == v1::SaveState::WRITTEN) save.mutable_result()->add_files()->set_file_bytes(1);
+    if (phase == v1::Phase::WRITTEN) save.mutable_result()->add_files()->set_file_bytes(1);
   }
   absl::Status status;
   const absl::Duration time = TimeOf(
@@ -175,10 +175,10 @@ absl::Duration CoreUnderTest::TellOrders(int rank) {
   const absl::Duration time = TimeOf(
       [&] { core_->InCore(now_, [&](const Moment& moment) { orders = core_->job().OrdersFor(rank, moment); }); });
   for (const std::string& digest : orders.wanted_layouts()) core_->layouts().Add(digest, kLayoutBytes);
-  action_[static_cast<size_t>(rank)] = v1::SaveOrder::ACTION_UNSPECIFIED;
+  action_[static_cast<size_t>(rank)] = v1::Phase::PHASE_UNSPECIFIED;
   if (orders.saves_size() > 0) {
     order_[static_cast<size_t>(rank)] = orders.saves(0);
-    action_[static_cast<size_t>(rank)] = orders.saves(0).action();
+    action_[static_cast<size_t>(rank)] = orders.saves(0).phase();
   }
   return time;
 }

@@ -22,7 +22,7 @@ class CoreUnderTest {
   // The core's own CPU time for the event, without the making of the request.
   absl::Duration Register(int rank);
   // The agent's whole state: no save if `phase` is PHASE_UNSPECIFIED.
-  absl::Duration Report(int rank, v1::SaveState::Phase phase, int64_t step);
+  absl::Duration Report(int rank, v1::Phase::Value phase, int64_t step);
   // Does what the server does after an event that changed a rank's orders: puts them together and tells them.
   absl::Duration TellOrders(int rank);
   // Does what the server does a few times a second.
@@ -32,7 +32,7 @@ class CoreUnderTest {
   void Pass(absl::Duration time) { now_ += time; }
 
   // The action of the rank's save in the orders told last.
-  v1::SaveOrder::Action ActionFor(int rank) const { return action_[static_cast<size_t>(rank)]; }
+  v1::Phase::Value ActionFor(int rank) const { return action_[static_cast<size_t>(rank)]; }
 
  private:
   class Core;
@@ -41,7 +41,7 @@ class CoreUnderTest {
   const int ranks_;
   std::vector<uint64_t> sequence_;
   std::vector<v1::SaveOrder> order_;
-  std::vector<v1::SaveOrder::Action> action_;
+  std::vector<v1::Phase::Value> action_;
   std::unique_ptr<Core> core_;
 };
 

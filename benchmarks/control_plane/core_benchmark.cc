@@ -62,7 +62,7 @@ class SizeRun {
     for (int round = 0; round < 2; ++round) {
       for (int rank = 0; rank < ranks_; ++rank) {
         if (SteadyNow() > deadline_) return EndedAt("declare", rank);
-        core_.Report(rank, v1::SaveState::PHASE_UNSPECIFIED, 0);
+        core_.Report(rank, v1::Phase::PHASE_UNSPECIFIED, 0);
         core_.TellOrders(rank);
       }
       core_.Tick();
@@ -73,11 +73,11 @@ class SizeRun {
       core_.Pass(absl::Seconds(3));
       for (int rank = 0; rank < std::min(ranks_, kMaxIdleEvents); ++rank) {
         if (SteadyNow() > deadline_) return EndedAt("heartbeat", rank);
-        Note(heartbeat_, core_.Report(rank, v1::SaveState::PHASE_UNSPECIFIED, 0));
+        Note(heartbeat_, core_.Report(rank, v1::Phase::PHASE_UNSPECIFIED, 0));
       }
       for (int rank = kMaxIdleEvents; rank < ranks_; ++rank) {
         if (SteadyNow() > deadline_) return EndedAt("heartbeat", rank);
-        core_.Report(rank, v1::SaveState::PHASE_UNSPECIFIED, 0);
+        core_.Report(rank, v1::Phase::PHASE_UNSPECIFIED, 0);
       }
     }
     for (int i = 0; i < kTicks; ++i) {
@@ -93,8 +93,8 @@ class SizeRun {
   // Each phase of each rank is a report. The last of a phase makes the job go on: that one is slow, and is the maximum.
   const char* Save(int64_t step) {
     const bool measured = step > 1;
-    using State = v1::SaveState;
-    for (const State::Phase phase : {State::BEGUN, State::STAGED, State::WRITING, State::WRITTEN}) {
+    for (const v1::Phase::Value phase :
+         {v1::Phase::PLANNING, v1::Phase::STAGED, v1::Phase::WRITING, v1::Phase::WRITTEN}) {
       core_.Pass(absl::Milliseconds(500));
       for (int rank = 0; rank < ranks_; ++rank) {
         if (SteadyNow() > deadline_) return EndedAt("save", rank);
@@ -110,10 +110,10 @@ class SizeRun {
         if (measured) Note(orders_, time);
       }
     }
-    if (core_.ActionFor(0) != v1::SaveOrder::COMMITTED) {
+    if (core_.ActionFor(0) != v1::Phase::COMMITTED) {
       return EndedAt(absl::StrFormat("step %d without a commit (action %d)", step, core_.ActionFor(0)), 0);
     }
-    for (int rank = 0; rank < ranks_; ++rank) core_.Report(rank, State::PHASE_UNSPECIFIED, 0);
+    for (int rank = 0; rank < ranks_; ++rank) core_.Report(rank, v1::Phase::PHASE_UNSPECIFIED, 0);
     return nullptr;
   }
 

@@ -153,8 +153,7 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     }
     if (save.step() != job.step) return;
     if (!std::exchange(rank.begun, true) && ++job.begun == job.ranks.size()) AnswerAll(job, answers);
-    if (save.phase() == v1::SaveState::WRITTEN && !std::exchange(rank.written, true) &&
-        ++job.written == job.ranks.size()) {
+    if (save.phase() == v1::Phase::WRITTEN && !std::exchange(rank.written, true) && ++job.written == job.ranks.size()) {
       AnswerAll(job, answers);
     }
   }
@@ -187,7 +186,7 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     const uint64_t stage = RevisionFor(job, rank) % 4;
     v1::SaveOrder& order = *orders.add_saves();
     order.set_step(rank.step);
-    order.set_action(stage == 2 ? v1::SaveOrder::COMMITTED : stage == 1 ? v1::SaveOrder::WRITE : v1::SaveOrder::WAIT);
+    order.set_phase(stage == 2 ? v1::Phase::COMMITTED : stage == 1 ? v1::Phase::WRITING : v1::Phase::WAITING);
     order.set_attempt(1);
     order.set_attempt_nonce(1);
     order.set_by_current_plan(true);

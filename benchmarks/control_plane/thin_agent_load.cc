@@ -9,7 +9,7 @@ void ThinAgent::Load(uint64_t number, std::optional<int64_t> step) {
   if (stopped_) return;
   LoadInWork& load = load_.emplace();
   load.state.set_number(number);
-  load.state.set_phase(v1::LoadState::BEGUN);
+  load.state.set_phase(v1::Phase::PLANNING);
   if (step) load.state.set_step(*step);
   load.state.set_layout_digest(layout_digest_);
   load.state.set_strict(true);
@@ -20,20 +20,20 @@ void ThinAgent::Load(uint64_t number, std::optional<int64_t> step) {
 void ThinAgent::ApplyLoad(const v1::LoadOrder& order) {
   if (!load_ || order.number() != load_->state.number() || told_load_ != order.number()) return;
   if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != trainer_) return;
-  switch (order.action()) {
-    case v1::LoadOrder::READ:
-      if (load_->state.phase() != v1::LoadState::BEGUN) return;
-      if (load_->order.action() != v1::LoadOrder::READ) around_.reached(Milestone::kReadOrder, options_.rank);
+  switch (order.phase()) {
+    case v1::Phase::READING:
+      if (load_->state.phase() != v1::Phase::PLANNING) return;
+      if (load_->order.phase() != v1::Phase::READING) around_.reached(Milestone::kReadOrder, options_.rank);
       load_->order = order;
       return;  // AdvanceLoad follows
-    case v1::LoadOrder::ABORT:
-      if (load_->state.phase() == v1::LoadState::STOPPED) return;
+    case v1::Phase::ABORTING:
+      if (load_->state.phase() == v1::Phase::STOPPED) return;
       error_ = StatusFromProto(order.error());
-      load_->state.set_phase(v1::LoadState::STOPPED);
+      load_->state.set_phase(v1::Phase::STOPPED);
       return Changed();
-    case v1::LoadOrder::DONE:
-    case v1::LoadOrder::FAILED: {
-      const bool done = order.action() == v1::LoadOrder::DONE;
+    case v1::Phase::DONE:
+    case v1::Phase::FAILED: {
+      const bool done = order.phase() == v1::Phase::DONE;
       if (!done) error_ = StatusFromProto(order.error());
       load_.reset();
       around_.reached(done ? Milestone::kLoaded : Milestone::kLoadFailed, options_.rank);
@@ -45,8 +45,8 @@ void ThinAgent::ApplyLoad(const v1::LoadOrder& order) {
 }
 
 void ThinAgent::AdvanceLoad() {
-  if (!load_ || load_->state.phase() != v1::LoadState::BEGUN) return;
-  if (load_->order.action() == v1::LoadOrder::READ) WantPart(load_->order.plan_digest());
+  if (!load_ || load_->state.phase() != v1::Phase::PLANNING) return;
+  if (load_->order.phase() == v1::Phase::READING) WantPart(load_->order.plan_digest());
 }
 
 void ThinAgent::OnReadPart(const std::string& digest, const std::string& bytes) {
@@ -54,19 +54,19 @@ void ThinAgent::OnReadPart(const std::string& digest, const std::string& bytes) 
   // It leaves the shared objects packed: all agents share a thread here, and each has a machine in life.
   v1::ReadPlan plan;
   if (!plan.ParseFromString(bytes) || plan.plan_digest() != digest) {
-    load_->state.set_phase(v1::LoadState::FAILED);
+    load_->state.set_phase(v1::Phase::FAILED);
     *load_->state.mutable_error() = StatusToProto(MakeError(Reason::kInternal, "the read plan is another one"));
     return Changed();
   }
   around_.reached(Milestone::kReadPart, options_.rank);
   load_->state.set_plan_digest(digest);
   load_->state.set_bytes_total(plan.read_bytes());
-  load_->state.set_phase(v1::LoadState::READING);
+  load_->state.set_phase(v1::Phase::READING);
   around_.After(options_.read_time, [this, number = load_->state.number(), read = plan.read_bytes()] {
-    if (stopped_ || !load_ || load_->state.number() != number || load_->state.phase() != v1::LoadState::READING) {
+    if (stopped_ || !load_ || load_->state.number() != number || load_->state.phase() != v1::Phase::READING) {
       return;
     }
-    load_->state.set_phase(v1::LoadState::DONE);
+    load_->state.set_phase(v1::Phase::DONE);
     load_->state.set_bytes_done(read);
     load_->state.set_storage_bytes(read);
     load_->state.set_io_path(v1::IO_PATH_DIRECT);

@@ -18,8 +18,8 @@ constexpr uint64_t kObjectBytes = 64;
 // All ranks say this of every shared object: nobody looks into the sparse files, but the checksums are compared.
 constexpr uint32_t kObjectChecksum = 0x0b1ec7;
 
-bool Staged(v1::SaveState::Phase phase) {
-  return phase == v1::SaveState::STAGED || phase == v1::SaveState::WRITING || phase == v1::SaveState::WRITTEN;
+bool Staged(v1::Phase::Value phase) {
+  return phase == v1::Phase::STAGED || phase == v1::Phase::WRITING || phase == v1::Phase::WRITTEN;
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ void ThinAgent::Save(int64_t step) {
   if (stopped_) return;
   SaveInWork& save = save_.emplace();
   save.state.set_step(step);
-  save.state.set_phase(v1::SaveState::BEGUN);
+  save.state.set_phase(v1::Phase::PLANNING);
   save.state.set_layout_digest(layout_digest_);
   save.state.set_call(++calls_);
   save.state.set_trainer_incarnation(trainer_);
@@ -44,25 +44,25 @@ void ThinAgent::ApplySave(const v1::SaveOrder& order) {
   if (told_call_ != save.state.call()) return;
   if (order.call() != 0 && order.call() != save.state.call()) return;
   if (!order.request_id().empty()) save.state.set_request_id(order.request_id());
-  switch (order.action()) {
-    case v1::SaveOrder::COMMITTED:
-    case v1::SaveOrder::ABORTED: {
-      const bool committed = order.action() == v1::SaveOrder::COMMITTED;
+  switch (order.phase()) {
+    case v1::Phase::COMMITTED:
+    case v1::Phase::ABORTED: {
+      const bool committed = order.phase() == v1::Phase::COMMITTED;
       if (!committed) error_ = StatusFromProto(order.error());
       current_step_ = save.state.step();
       save_.reset();
       around_.reached(committed ? Milestone::kCommitted : Milestone::kAborted, options_.rank);
       return Changed();
     }
-    case v1::SaveOrder::ABORT:
-      if (save.state.phase() == v1::SaveState::STOPPED) return;
+    case v1::Phase::ABORTING:
+      if (save.state.phase() == v1::Phase::STOPPED) return;
       save.order = order;
       save.state.set_attempt(order.attempt());
-      save.state.set_phase(v1::SaveState::STOPPED);
+      save.state.set_phase(v1::Phase::STOPPED);
       return Changed();
-    case v1::SaveOrder::WAIT:
-    case v1::SaveOrder::STAGE:
-    case v1::SaveOrder::WRITE:
+    case v1::Phase::WAITING:
+    case v1::Phase::STAGING:
+    case v1::Phase::WRITING:
       if (save.state.attempt() != order.attempt()) Changed();
       if (order.attempt_nonce() != 0 || order.attempt() != save.state.attempt()) {
         save.state.set_attempt_nonce(order.attempt_nonce());
@@ -78,14 +78,14 @@ void ThinAgent::ApplySave(const v1::SaveOrder& order) {
 void ThinAgent::AdvanceSave() {
   if (!save_) return;
   SaveInWork& save = *save_;
-  const bool ordered = save.order.action() == v1::SaveOrder::STAGE || save.order.action() == v1::SaveOrder::WRITE;
-  const v1::SaveState::Phase phase = save.state.phase();
-  if (phase == v1::SaveState::BEGUN) {
+  const bool ordered = save.order.phase() == v1::Phase::STAGING || save.order.phase() == v1::Phase::WRITING;
+  const v1::Phase::Value phase = save.state.phase();
+  if (phase == v1::Phase::PLANNING) {
     if (ordered && save.order.plan_digest() != plan_digest_) return WantPart(save.order.plan_digest());
     // Nothing here has changed, so the trainer need not wait for the other ranks.
     const bool cached = !plan_digest_.empty() && (current_plan_.empty() || current_plan_ == plan_digest_);
     if (!ordered && !cached) return;
-    save.state.set_phase(v1::SaveState::STAGING);
+    save.state.set_phase(v1::Phase::STAGING);
     save.state.set_plan_digest(plan_digest_);
     uint64_t total = 0;
     for (const v1::PlannedFile& file : part_.files()) total += file.header_bytes() + file.data_bytes();
@@ -94,22 +94,22 @@ void ThinAgent::AdvanceSave() {
     around_.After(options_.stage_time, [this, call = save.state.call()] { OnStaged(call); });
     return;
   }
-  if (!ordered || (phase != v1::SaveState::STAGING && !Staged(phase))) return;
+  if (!ordered || (phase != v1::Phase::STAGING && !Staged(phase))) return;
   if (save.order.plan_digest() != save.state.plan_digest()) {
     // Another rank's layout changed.
     if (save.order.plan_digest() != plan_digest_) return WantPart(save.order.plan_digest());
     save.state.set_plan_digest(plan_digest_);
     Changed();
   }
-  if (save.order.action() != v1::SaveOrder::WRITE) return;
+  if (save.order.phase() != v1::Phase::WRITING) return;
   if (!std::exchange(save.ordered_to_write, true)) {
     around_.reached(Milestone::kWriteOrder, options_.rank);
     if (options_.dies_before_writing) return Stop();
   }
   if (save.order.attempt() == save.write_attempt && save.order.attempt_nonce() == save.write_nonce) return;
-  if (phase == v1::SaveState::STAGING) return;
+  if (phase == v1::Phase::STAGING) return;
   // In the midst of another attempt its files are given up: the timer below finds another attempt.
-  save.state.set_phase(v1::SaveState::WRITING);
+  save.state.set_phase(v1::Phase::WRITING);
   save.state.clear_result();
   save.state.set_bytes_done(0);
   save.write_attempt = save.order.attempt();
@@ -119,8 +119,8 @@ void ThinAgent::AdvanceSave() {
 }
 
 void ThinAgent::OnStaged(uint64_t call) {
-  if (stopped_ || !save_ || save_->state.call() != call || save_->state.phase() != v1::SaveState::STAGING) return;
-  save_->state.set_phase(v1::SaveState::STAGED);
+  if (stopped_ || !save_ || save_->state.call() != call || save_->state.phase() != v1::Phase::STAGING) return;
+  save_->state.set_phase(v1::Phase::STAGED);
   v1::ReplicaChecksum& meta = *save_->state.add_replica_checksums();
   meta.set_item(shards_);
   meta.set_crc32c(kObjectChecksum);
@@ -131,13 +131,13 @@ void ThinAgent::OnStaged(uint64_t call) {
 }
 
 void ThinAgent::OnWriteEnded(uint64_t call, uint32_t attempt, uint64_t nonce) {
-  if (stopped_ || !save_ || save_->state.call() != call || save_->state.phase() != v1::SaveState::WRITING) return;
+  if (stopped_ || !save_ || save_->state.call() != call || save_->state.phase() != v1::Phase::WRITING) return;
   if (save_->write_attempt != attempt || save_->write_nonce != nonce) return;
   auto result = WriteFiles(save_->order);
   if (!result.ok()) return FailSave(result.status());
   *save_->state.mutable_result() = *std::move(result);
   save_->state.set_bytes_done(save_->state.bytes_total());
-  save_->state.set_phase(v1::SaveState::WRITTEN);
+  save_->state.set_phase(v1::Phase::WRITTEN);
   around_.reached(Milestone::kWritten, options_.rank);
   Changed();
 }
@@ -176,7 +176,7 @@ absl::StatusOr<v1::WriteResult> ThinAgent::WriteFiles(const v1::SaveOrder& order
 void ThinAgent::FailSave(const absl::Status& error) {
   if (!save_) return;
   *save_->state.mutable_error() = StatusToProto(error);
-  save_->state.set_phase(v1::SaveState::FAILED);
+  save_->state.set_phase(v1::Phase::FAILED);
   Changed();
 }
 

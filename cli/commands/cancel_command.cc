@@ -33,11 +33,11 @@ absl::Status NothingUnderWay(const std::string& job, const std::string& what) {
 
 bool UnderWay(const v1::Checkpoint& checkpoint) {
   switch (checkpoint.state()) {
-    case v1::Checkpoint::PREPARING:
-    case v1::Checkpoint::COLLECTING:
-    case v1::Checkpoint::WRITING:
-    case v1::Checkpoint::COMMITTING:
-    case v1::Checkpoint::ABORTING:
+    case v1::Phase::PREPARING:
+    case v1::Phase::COLLECTING:
+    case v1::Phase::WRITING:
+    case v1::Phase::COMMITTING:
+    case v1::Phase::ABORTING:
       return true;
     default:
       return false;
@@ -71,7 +71,7 @@ template <typename Request>
 void SetKey(const v1::Checkpoint& checkpoint, Request& request) {
   request.set_job(checkpoint.job());
   // A save that ends before any rank has begun it can later be found only by its request id.
-  const bool requested = checkpoint.state() == v1::Checkpoint::PREPARING && !checkpoint.request_id().empty();
+  const bool requested = checkpoint.state() == v1::Phase::PREPARING && !checkpoint.request_id().empty();
   if (checkpoint.has_step() && !requested) {
     request.set_step(checkpoint.step());
   } else {
@@ -103,8 +103,7 @@ absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Argum
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint));
   }
   // After an overwriting save was cancelled, the step's earlier checkpoint is still there. It is older than the save.
-  if (checkpoint.state() == v1::Checkpoint::COMMITTED &&
-      TimeOf(checkpoint.commit_time()) >= TimeOf(found.create_time())) {
+  if (checkpoint.state() == v1::Phase::COMMITTED && TimeOf(checkpoint.commit_time()) >= TimeOf(found.create_time())) {
     return MakeError(Reason::kStepCommitted,
                      absl::StrCat(checkpoint.job(), "@", checkpoint.step(), " was committed before it was cancelled"),
                      {{"job", checkpoint.job()},

@@ -53,10 +53,10 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
   std::vector<v1::Checkpoint> listed;
   for (const StepRecord& step : steps) {
     v1::Checkpoint& entry = listed.emplace_back(ListedCheckpoint(job, step, lineage));
-    if (!check || entry.state() == v1::Checkpoint::DAMAGED) continue;
+    if (!check || entry.state() == v1::Phase::DAMAGED) continue;
     const absl::Status status = store.ReadValid(job, step).status();
     if (status.ok()) continue;
-    entry.set_state(v1::Checkpoint::DAMAGED);
+    entry.set_state(v1::Phase::DAMAGED);
     entry.clear_commit_time();
     *entry.mutable_error() = StatusToProto(status);
   }
@@ -135,7 +135,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
                                                       const std::vector<v1::Checkpoint>& listed) {
   for (const v1::Checkpoint& checkpoint : listed) {
     if (checkpoint.step() != manifest.step) continue;
-    if (checkpoint.state() == v1::Checkpoint::DAMAGED) return StatusFromProto(checkpoint.error());
+    if (checkpoint.state() == v1::Phase::DAMAGED) return StatusFromProto(checkpoint.error());
     if (checkpoint.attempt() == manifest.attempt) return checkpoint;
   }
   return std::nullopt;

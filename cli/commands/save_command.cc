@@ -44,7 +44,7 @@ std::string NameOf(const v1::Checkpoint& checkpoint) {
 std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequest& request,
                        const v1::Checkpoint& answer) {
   if (IsEnded(answer)) return "";
-  if (answer.state() != v1::Checkpoint::PREPARING || (answer.has_step() && !request.has_step())) {
+  if (answer.state() != v1::Phase::PREPARING || (answer.has_step() && !request.has_step())) {
     return absl::StrCat("a save of ", NameOf(answer), " is already running; this command follows that save");
   }
   v1::GetJobRequest asked;
@@ -54,7 +54,7 @@ std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequ
   if (!client.Call(&v1::CheckpointService::Stub::GetJob, asked, &job).ok() || !job.has_checkpoint()) return "";
   const v1::Checkpoint& other = job.checkpoint();
   if (IsEnded(other) || other.request_id() == request.request_id()) return "";
-  if (other.state() != v1::Checkpoint::PREPARING) {
+  if (other.state() != v1::Phase::PREPARING) {
     return absl::StrCat("a save of ", NameOf(other), " is already running; this one begins when that one has ended");
   }
   if (request.has_step()) return "";
@@ -170,10 +170,10 @@ absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context
 
 void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
   // The save was aborted, or its checkpoint has already been deleted.
-  const bool failed = IsEnded(checkpoint) && checkpoint.state() != v1::Checkpoint::COMMITTED;
+  const bool failed = IsEnded(checkpoint) && checkpoint.state() != v1::Phase::COMMITTED;
   if (context.json()) {
     std::printf("%s\n", JsonText(ProgressToJson(checkpoint)).c_str());
-  } else if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
+  } else if (checkpoint.state() == v1::Phase::COMMITTED) {
     const absl::Duration took = TimeOf(checkpoint.commit_time()) - TimeOf(checkpoint.create_time());
     std::printf("%s %s@%lld: %s by %u ranks in %s\n", Coloured(stdout, Colour::kGreen, "committed").c_str(),
                 checkpoint.job().c_str(), static_cast<long long>(checkpoint.step()),

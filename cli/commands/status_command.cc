@@ -62,12 +62,12 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
   std::optional<v1::Checkpoint> latest;
   bool stands = false;
   for (const v1::Checkpoint& checkpoint : *listed) {
-    if (checkpoint.state() == v1::Checkpoint::COMMITTED) latest = checkpoint;
+    if (checkpoint.state() == v1::Phase::COMMITTED) latest = checkpoint;
     stands = stands || checkpoint.step() == job.checkpoint().step();
   }
-  if (job.checkpoint().state() == v1::Checkpoint::COMMITTED && !stands) {
+  if (job.checkpoint().state() == v1::Phase::COMMITTED && !stands) {
     const std::string name = absl::StrCat(job.job(), "@", job.checkpoint().step());
-    job.mutable_checkpoint()->set_state(v1::Checkpoint::DELETED);
+    job.mutable_checkpoint()->set_state(v1::Phase::DELETED);
     *job.mutable_checkpoint()->mutable_error() = StatusToProto(
         MakeError(Reason::kNotCommitted, absl::StrCat(name, " was committed, and was deleted or removed since"),
                   {{"job", job.job()},

@@ -41,14 +41,14 @@ std::string PhaseName(const v1::RankProgress& rank) { return EnumText(rank.phase
 
 }  // namespace
 
-std::string StateName(v1::Checkpoint::State state) { return EnumName(state); }
+std::string StateName(v1::Phase::Value state) { return EnumName(state); }
 
 bool IsEnded(const v1::Checkpoint& checkpoint) {
   switch (checkpoint.state()) {
-    case v1::Checkpoint::COMMITTED:
-    case v1::Checkpoint::ABORTED:
-    case v1::Checkpoint::DAMAGED:
-    case v1::Checkpoint::DELETED:  // retention may delete it as soon as it is committed
+    case v1::Phase::COMMITTED:
+    case v1::Phase::ABORTED:
+    case v1::Phase::DAMAGED:
+    case v1::Phase::DELETED:  // retention may delete it as soon as it is committed
       return true;
     default:
       return false;
@@ -68,7 +68,7 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
       {"attempt", checkpoint.attempt()},
       {"pinned", checkpoint.pinned()},
       {"tags", std::vector<std::string>(checkpoint.tags().begin(), checkpoint.tags().end())}};
-  if (checkpoint.state() == v1::Checkpoint::DAMAGED) {
+  if (checkpoint.state() == v1::Phase::DAMAGED) {
     json["commit_time"] = json["bytes"] = json["world_size"] = nullptr;
     json["error"] = ErrorToJson(StatusFromProto(checkpoint.error()));
     return json;
@@ -85,7 +85,7 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
 }
 
 void PrintStanding(const v1::Checkpoint& checkpoint) {
-  if (checkpoint.state() == v1::Checkpoint::SUPERSEDED) {
+  if (checkpoint.state() == v1::Phase::SUPERSEDED) {
     std::printf("  state      %s\n",
                 Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has continued from an older step").c_str());
   }
@@ -106,8 +106,8 @@ void PrintStanding(const v1::Checkpoint& checkpoint) {
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
   Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "TAGS", "ERROR"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
-    const bool damaged = checkpoint.state() == v1::Checkpoint::DAMAGED;
-    const bool superseded = checkpoint.state() == v1::Checkpoint::SUPERSEDED;
+    const bool damaged = checkpoint.state() == v1::Phase::DAMAGED;
+    const bool superseded = checkpoint.state() == v1::Phase::SUPERSEDED;
     const absl::Status error = StatusFromProto(checkpoint.error());
     std::string text = checkpoint.has_warning() ? BareWarning(checkpoint) : "";
     if (damaged) {
@@ -149,7 +149,7 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
   json["ranks"] = RanksToJson(checkpoint.ranks());
   json["error"] = checkpoint.has_error() ? ErrorToJson(StatusFromProto(checkpoint.error())) : nullptr;
   json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
-  if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
+  if (checkpoint.state() == v1::Phase::COMMITTED) {
     json["bytes"] = checkpoint.bytes();
     json["commit_time"] = TimeText(checkpoint.commit_time());
     json["data_directory"] = checkpoint.data_directory();
@@ -185,7 +185,7 @@ std::string ProgressText(const v1::Checkpoint& checkpoint) {
   total = std::max(total, static_cast<int64_t>(checkpoint.bytes_total()));
   return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",
                       total > 0 ? ProgressBar(done, total) : "", late,
-                      checkpoint.state() == v1::Checkpoint::COMMITTING && checkpoint.has_error()
+                      checkpoint.state() == v1::Phase::COMMITTING && checkpoint.has_error()
                           ? "; storage does not answer, the outcome is unknown"
                           : "");
 }

@@ -12,7 +12,7 @@
 namespace cairn::cli {
 
 // Returns for example "COMMITTED".
-std::string StateName(v1::Checkpoint::State state);
+std::string StateName(v1::Phase::Value state);
 bool IsEnded(const v1::Checkpoint& checkpoint);
 
 // Returns {"job", "step", "state", "attempt", "pinned", "tags", "commit_time", "bytes", "world_size", "continues_step",

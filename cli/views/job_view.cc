@@ -48,7 +48,7 @@ nlohmann::ordered_json TransportToJson(const Operation& operation) {
 // Returns whether the load asked for the latest checkpoint of a job that has none. The first start of a job does so,
 // like every later one, so it is no failure.
 bool FoundNothing(const v1::Load& load) {
-  return load.state() == v1::Load::FAILED && !load.has_step() &&
+  return load.state() == v1::Phase::FAILED && !load.has_step() &&
          HasReason(StatusFromProto(load.error()), Reason::kNotCommitted);
 }
 
@@ -115,7 +115,7 @@ std::string NamesText(const std::vector<std::string>& names) {
 // Says how many ranks have reached the step of a save, and which are farthest behind.
 std::string StepsText(const v1::Job& job) {
   const v1::Checkpoint& save = job.checkpoint();
-  const bool coming = save.state() == v1::Checkpoint::PREPARING || save.state() == v1::Checkpoint::COLLECTING;
+  const bool coming = save.state() == v1::Phase::PREPARING || save.state() == v1::Phase::COLLECTING;
   if (!coming || job.ranks_left_out() || !job.has_highest_step()) return "";
   // Before the save has a step, ranks are compared with the highest step that a rank has reached.
   const int64_t goal = save.has_step() ? save.step() : job.highest_step();
@@ -150,7 +150,7 @@ std::string FarthestBehindText(const Ranks& ranks) {
   for (const v1::RankProgress* rank : order) {
     if (progress(rank) == progress(order.back())) break;
     names.push_back(absl::StrCat("rank ", rank->rank(), " (", EnumText(rank->phase())));
-    if (rank->bytes_total() > 0 && rank->phase() > v1::RankProgress::WAITING) {
+    if (rank->bytes_total() > 0 && rank->phase() > v1::Phase::WAITING) {
       absl::StrAppend(&names.back(), ", ", FormatSize(static_cast<int64_t>(rank->bytes_done())), " of ",
                       FormatSize(static_cast<int64_t>(rank->bytes_total())));
     }
@@ -163,7 +163,7 @@ std::string FarthestBehindText(const Ranks& ranks) {
 Ranks NoteworthyRanks(const Ranks& ranks) {
   std::vector<const v1::RankProgress*> order;
   for (const v1::RankProgress& rank : ranks) {
-    if (rank.late() || !rank.note().empty() || rank.phase() <= v1::RankProgress::WAITING) order.push_back(&rank);
+    if (rank.late() || !rank.note().empty() || rank.phase() <= v1::Phase::WAITING) order.push_back(&rank);
   }
   std::stable_partition(order.begin(), order.end(), [](const v1::RankProgress* rank) { return rank->late(); });
   Ranks chosen;

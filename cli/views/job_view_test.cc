@@ -23,11 +23,11 @@ v1::Job JobWithALateRank() {
   v1::Checkpoint& save = *job.mutable_checkpoint();
   save.set_job("demo");
   save.set_step(40);
-  save.set_state(v1::Checkpoint::WRITING);
+  save.set_state(v1::Phase::WRITING);
   for (uint32_t rank : {0U, 1U, 2U}) {
     v1::RankProgress& progress = *save.add_ranks();
     progress.set_rank(rank);
-    progress.set_phase(rank == 1 ? v1::RankProgress::WRITTEN : v1::RankProgress::WRITING);
+    progress.set_phase(rank == 1 ? v1::Phase::WRITTEN : v1::Phase::WRITING);
     progress.set_bytes_done(rank == 1 ? 100 : 10 * rank);
     progress.set_bytes_total(100);
     progress.set_late(rank == 2);
@@ -122,7 +122,7 @@ TEST(JobViewTest, JobText_ATrainerIsStopped_SaysForHowLongAndIsWorthALook) {
 TEST(JobViewTest, JobText_SaveInProgress_CountsPhasesAndNamesThoseFarthestBehind) {
   v1::Job job = JobWithALateRank();
   v1::PhaseCount& writing = *job.mutable_checkpoint()->add_phase_counts();
-  writing.set_phase(v1::RankProgress::WRITING);
+  writing.set_phase(v1::Phase::WRITING);
   writing.set_ranks(2);
   writing.set_late(1);
   const std::string text = JobText(stdout, job, std::nullopt);
@@ -132,7 +132,7 @@ TEST(JobViewTest, JobText_SaveInProgress_CountsPhasesAndNamesThoseFarthestBehind
       << text;
   EXPECT_EQ(text.find("steps: "), std::string::npos) << "all have begun: " << text;
   for (v1::RankProgress& rank : *job.mutable_checkpoint()->mutable_ranks()) {
-    rank.set_phase(v1::RankProgress::WRITTEN);
+    rank.set_phase(v1::Phase::WRITTEN);
     rank.set_bytes_done(100);
   }
   EXPECT_EQ(JobText(stdout, job, std::nullopt).find("farthest"), std::string::npos) << "nobody is behind";
@@ -150,19 +150,19 @@ TEST(JobViewTest, JobText_RanksAreOnTheirWayToTheStep_SaysHowManyHaveReachedIt) 
   job.set_lowest_step(93);
   job.set_highest_step(100);
   v1::Checkpoint& save = *job.mutable_checkpoint();
-  save.set_state(v1::Checkpoint::PREPARING);
+  save.set_state(v1::Phase::PREPARING);
   EXPECT_NE(JobText(stdout, job, std::nullopt)
                 .find("  steps: 1 of 8 has reached 100; farthest behind: rank 5 at none yet, rank 7 at 93, "
                       "rank 6 at 94, rank 4 at 96 and 3 more\n"),
             std::string::npos)
       << JobText(stdout, job, std::nullopt);
   save.set_step(94);
-  save.set_state(v1::Checkpoint::COLLECTING);
+  save.set_state(v1::Phase::COLLECTING);
   EXPECT_NE(JobText(stdout, job, std::nullopt)
                 .find("  steps: 6 of 8 have reached 94; farthest behind: rank 5 at none yet, rank 7 at 93\n"),
             std::string::npos)
       << JobText(stdout, job, std::nullopt);
-  save.set_state(v1::Checkpoint::WRITING);
+  save.set_state(v1::Phase::WRITING);
   EXPECT_EQ(JobText(stdout, job, std::nullopt).find("steps: "), std::string::npos);
 }
 
@@ -171,7 +171,7 @@ TEST(JobViewTest, OperationUnderWay_NothingIs_HasNoRanks) {
   const uint64_t save = OperationUnderWay(job).number;
   job.mutable_checkpoint()->set_attempt(2);
   EXPECT_NE(OperationUnderWay(job).number, save) << "another attempt begins anew";
-  job.mutable_checkpoint()->set_state(v1::Checkpoint::COMMITTED);
+  job.mutable_checkpoint()->set_state(v1::Phase::COMMITTED);
   EXPECT_EQ(OperationUnderWay(job).ranks, nullptr);
   v1::Load& load = *job.add_loads();
   load.set_number(3);
@@ -190,11 +190,11 @@ v1::Job LargeJob() {
   job.set_ranks_left_out(true);
   for (v1::JobRank& rank : *job.mutable_ranks()) rank.set_trainer_attached(rank.rank() != 1);
   v1::PhaseCount& writing = *job.mutable_checkpoint()->add_phase_counts();
-  writing.set_phase(v1::RankProgress::WRITING);
+  writing.set_phase(v1::Phase::WRITING);
   writing.set_ranks(16000);
   writing.set_late(1);
   v1::PhaseCount& written = *job.mutable_checkpoint()->add_phase_counts();
-  written.set_phase(v1::RankProgress::WRITTEN);
+  written.set_phase(v1::Phase::WRITTEN);
   written.set_ranks(384);
   job.mutable_checkpoint()->set_bytes_done(5000);
   job.mutable_checkpoint()->set_bytes_total(10000);
@@ -238,7 +238,7 @@ TEST(JobViewTest, JobText_LoadWithATransport_NamesItAndWhyItIsNotNccl) {
   v1::Job job = JobWithALateRank();
   v1::Load& load = *job.add_loads();
   load.set_number(3);
-  load.set_state(v1::Load::DONE);
+  load.set_state(v1::Phase::DONE);
   load.set_exchange_transport(v1::TRANSPORT_GRPC);
   load.set_nccl_refusal("rank 3 has --nccl=never");
   const std::string text = JobText(stdout, job, std::nullopt);
@@ -264,9 +264,9 @@ TEST(JobViewTest, JobText_SaveWithMovedShards_NamesTheirTransport) {
 
 TEST(JobViewTest, Job_NumbersOfALaterCoordinator_AreShownAsUnknown) {
   v1::Job job = JobWithALateRank();
-  job.mutable_checkpoint()->mutable_ranks(0)->set_phase(static_cast<v1::RankProgress::Phase>(77));
+  job.mutable_checkpoint()->mutable_ranks(0)->set_phase(static_cast<v1::Phase::Value>(77));
   v1::Load& load = *job.add_loads();
-  load.set_state(static_cast<v1::Load::State>(78));
+  load.set_state(static_cast<v1::Phase::Value>(78));
   load.set_exchange_transport(static_cast<v1::Transport>(79));
   const std::string text = JobText(stdout, job, std::nullopt);
   EXPECT_NE(text.find("unknown (77)"), std::string::npos) << text;
@@ -290,7 +290,7 @@ TEST(JobViewTest, JobText_FirstStartOfAJob_IsNoFailure) {
   job.set_job("demo");
   v1::Load& load = *job.add_loads();
   load.set_number(1);
-  load.set_state(v1::Load::FAILED);
+  load.set_state(v1::Phase::FAILED);
   *load.mutable_error() = StatusToProto(MakeError(Reason::kNotCommitted, "demo has no committed checkpoint"));
   const std::string text = JobText(stdout, job, std::nullopt);
   EXPECT_NE(text.find("load 1: nothing to load"), std::string::npos) << text;

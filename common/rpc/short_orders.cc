@@ -14,7 +14,7 @@ void ShortenOrders(const std::string& job, bool same_plan, v1::SynchronizeAgentR
         order.attempt() > 0 && order.directory() == AttemptDirectory(job, order.step(), order.attempt());
     if (follows) order.clear_directory();
     // The agent writes nothing after the outcome, so it does not need the nonce.
-    const bool outcome = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
+    const bool outcome = order.phase() == v1::Phase::COMMITTED || order.phase() == v1::Phase::ABORTED;
     if (outcome) order.clear_attempt_nonce();
   }
   if (same_plan && !orders.current_plan_digest().empty()) {

@@ -11,12 +11,12 @@ namespace {
 
 const std::string kPlan(32, 'p');
 
-v1::SynchronizeAgentResponse Orders(v1::SaveOrder::Action action) {
+v1::SynchronizeAgentResponse Orders(v1::Phase::Value action) {
   v1::SynchronizeAgentResponse orders;
   orders.set_current_plan_digest(kPlan);
   v1::SaveOrder& order = *orders.add_saves();
   order.set_step(100);
-  order.set_action(action);
+  order.set_phase(action);
   order.set_attempt(2);
   order.set_attempt_nonce(77);
   order.set_plan_digest(kPlan);
@@ -25,7 +25,7 @@ v1::SynchronizeAgentResponse Orders(v1::SaveOrder::Action action) {
 }
 
 TEST(ShortOrdersTest, AnOrderToWrite_ComesBackWhole) {
-  const v1::SynchronizeAgentResponse whole = Orders(v1::SaveOrder::WRITE);
+  const v1::SynchronizeAgentResponse whole = Orders(v1::Phase::WRITING);
   for (const bool same_plan : {false, true}) {
     v1::SynchronizeAgentResponse orders = whole;
     ShortenOrders("demo", same_plan, orders);
@@ -36,7 +36,7 @@ TEST(ShortOrdersTest, AnOrderToWrite_ComesBackWhole) {
 }
 
 TEST(ShortOrdersTest, AOutcome_ComesBackWithoutItsNonce) {
-  v1::SynchronizeAgentResponse whole = Orders(v1::SaveOrder::COMMITTED);
+  v1::SynchronizeAgentResponse whole = Orders(v1::Phase::COMMITTED);
   v1::SynchronizeAgentResponse orders = whole;
   ShortenOrders("demo", true, orders);
   CompleteOrders("demo", kPlan, orders);
@@ -45,7 +45,7 @@ TEST(ShortOrdersTest, AOutcome_ComesBackWithoutItsNonce) {
 }
 
 TEST(ShortOrdersTest, AnotherPlanOrDirectory_IsNotLeftOut) {
-  v1::SynchronizeAgentResponse whole = Orders(v1::SaveOrder::WRITE);
+  v1::SynchronizeAgentResponse whole = Orders(v1::Phase::WRITING);
   whole.mutable_saves(0)->set_plan_digest("other");
   whole.mutable_saves(0)->set_directory("elsewhere");
   v1::SynchronizeAgentResponse orders = whole;
@@ -57,7 +57,7 @@ TEST(ShortOrdersTest, AnotherPlanOrDirectory_IsNotLeftOut) {
 
 TEST(ShortOrdersTest, NoPlan_StaysNone) {
   v1::SynchronizeAgentResponse orders;
-  orders.add_saves()->set_action(v1::SaveOrder::WAIT);
+  orders.add_saves()->set_phase(v1::Phase::WAITING);
   const std::string whole = orders.SerializeAsString();
   ShortenOrders("demo", true, orders);
   EXPECT_EQ(orders.SerializeAsString(), whole);

@@ -26,7 +26,7 @@ v1::AgentState Idle() {
 v1::SaveState Staging(int64_t step) {
   v1::SaveState save;
   save.set_step(step);
-  save.set_phase(v1::SaveState::STAGING);
+  save.set_phase(v1::Phase::STAGING);
   save.set_layout_digest(kLayout);
   save.set_plan_digest(kPlan);
   save.set_bytes_total(1000);
@@ -105,7 +105,7 @@ TEST(ReportShortenerTest, Shorten_ASave_NamesItsLayoutAndTrainerOnce) {
   link.Call(state);
   *state.add_saves() = Staging(100);
   EXPECT_LT(link.Call(state), kPlan.size() + 20);
-  state.mutable_saves(0)->set_phase(v1::SaveState::STAGED);
+  state.mutable_saves(0)->set_phase(v1::Phase::STAGED);
   EXPECT_EQ(link.Call(state), 8u) << "a step, a call, a phase, and a length";
   state.clear_saves();
   EXPECT_EQ(link.Call(state), 0u);
@@ -129,11 +129,11 @@ TEST(ReportShortenerTest, Shorten_ACallWasGivenUp_HoldsForEitherState) {
     *first.add_saves() = Staging(100);
     link.Call(first);
     v1::AgentState second = first;
-    second.mutable_saves(0)->set_phase(v1::SaveState::STAGED);
+    second.mutable_saves(0)->set_phase(v1::Phase::STAGED);
     const v1::SynchronizeAgentRequest given_up = link.Make(second);
     if (came) link.Take(given_up);
     link.Call(first);
-    EXPECT_EQ(link.held_.saves(0).phase(), v1::SaveState::STAGING);
+    EXPECT_EQ(link.held_.saves(0).phase(), v1::Phase::STAGING);
   }
 }
 
@@ -198,7 +198,7 @@ TEST(ReportShortenerTest, RandomStatesAndLosses_TheCoordinatorHoldsWhatWasSentLa
       if (chance(10) && state.saves_size() < 3) *state.add_saves() = Staging(static_cast<int64_t>(random() % 3));
       if (chance(10) && state.saves_size() > 0) state.mutable_saves()->DeleteSubrange(0, 1);
       for (v1::SaveState& save : *state.mutable_saves()) {
-        if (chance(4)) save.set_phase(static_cast<v1::SaveState::Phase>(random() % 9));
+        if (chance(4)) save.set_phase(static_cast<v1::Phase::Value>(random() % 9));
         if (chance(4)) save.set_attempt(static_cast<uint32_t>(random() % 3));
         if (chance(8)) save.set_plan_digest(std::string(random() % 2 * 32, 'q'));
         if (chance(8)) save.set_call(random() % 3);

@@ -23,9 +23,7 @@ constexpr double kSilentPart = 2.0 / 3;
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 // As people read it: "staging".
-std::string PhaseName(v1::RankProgress::Phase phase) {
-  return absl::AsciiStrToLower(v1::RankProgress::Phase_Name(phase));
-}
+std::string PhaseName(v1::Phase::Value phase) { return absl::AsciiStrToLower(v1::Phase::Value_Name(phase)); }
 
 std::string Name(const JobContext& context, const Operation& operation) {
   std::string name = context.job;
@@ -171,7 +169,7 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
   return MakeError(reason, message, metadata);
 }
 
-void MemberFaults::Add(int rank, v1::RankProgress::Phase phase, MemberFault fault) {
+void MemberFaults::Add(int rank, v1::Phase::Value phase, MemberFault fault) {
   (fault.trainer ? trainers_ : lost_).push_back({rank, phase, std::move(fault.detail)});
 }
 

@@ -16,7 +16,7 @@ namespace cairn {
 
 struct NamedRank {
   int rank = 0;
-  v1::RankProgress::Phase phase = v1::RankProgress::WAITING;
+  v1::Phase::Value phase = v1::Phase::WAITING;
   std::string detail;  // "no progress for 5s, 3 of 8 MiB": the last progress of this rank
 };
 
@@ -64,7 +64,7 @@ struct MemberFault {
 // Collects such faults of an operation's ranks.
 class MemberFaults {
  public:
-  void Add(int rank, v1::RankProgress::Phase phase, MemberFault fault);
+  void Add(int rank, v1::Phase::Value phase, MemberFault fault);
   bool empty() const { return lost_.empty() && trainers_.empty(); }
   // Returns RANK_LOST, which names the ranks without their agents, else TRAINER_LOST. There must be a fault. RANK_LOST
   // also names ranks whose agents have been silent for most of their leases: what one machine or switch took with it is
@@ -84,7 +84,7 @@ class MemberFaults {
 // do not say that they waited themselves.
 struct RankError {
   int rank = 0;
-  v1::RankProgress::Phase phase = v1::RankProgress::WAITING;
+  v1::Phase::Value phase = v1::Phase::WAITING;
   absl::Status error;
 };
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,

@@ -17,7 +17,7 @@ class RankErrorTest : public PartTest {
   static RankError ErrorOf(int rank, Reason reason, const std::string& message, const std::string& ranks = "") {
     ErrorMetadata metadata;
     if (!ranks.empty()) metadata.emplace_back("ranks", ranks);
-    return {rank, v1::RankProgress::READING, MakeError(reason, message, metadata)};
+    return {rank, v1::Phase::READING, MakeError(reason, message, metadata)};
   }
   std::string RanksIn(const std::vector<RankError>& errors) {
     return MetadataOf(ErrorFromRanks(context_, {"load", 7, 0}, errors)).at("ranks");
@@ -29,7 +29,7 @@ TEST_F(RankErrorTest, MemberFaults_OthersAreSilentToo_AreNamedAsWell) {
   Pass(context_.options.lease_ttl * 0.8);
   PartTest::Report(3, v1::AgentState());
   MemberFaults faults;
-  faults.Add(1, v1::RankProgress::WRITING, {false, "its agent is gone"});
+  faults.Add(1, v1::Phase::WRITING, {false, "its agent is gone"});
   const absl::Status error = std::move(faults).ToError(context_, {"save", 7, 1});
   EXPECT_TRUE(HasReason(error, Reason::kRankLost)) << error;
   EXPECT_EQ(MetadataOf(error).at("ranks"), "0, 1, 2") << "rank 3 has just been heard";
@@ -82,7 +82,7 @@ TEST_F(RankErrorTest, MemberFaults_ATrainerIsLost_NamesNobodyElse) {
   RegisterAll(4);
   Pass(context_.options.lease_ttl * 0.8);
   MemberFaults faults;
-  faults.Add(1, v1::RankProgress::WRITING, {true, "its trainer ended"});
+  faults.Add(1, v1::Phase::WRITING, {true, "its trainer ended"});
   EXPECT_EQ(MetadataOf(std::move(faults).ToError(context_, {"save", 7, 1})).at("ranks"), "1");
 }
 
@@ -108,7 +108,7 @@ TEST_F(RankErrorTest, ErrorFromRanks_SeveralBlameTheSame_ItIsNamedOnce) {
 TEST_F(RankErrorTest, ErrorFromRanks_ExchangeInWhichAllWait_WhoSaysNothingIsNamed) {
   const auto stalled = [](int rank, const std::string& ranks) {
     return RankError{
-        rank, v1::RankProgress::READING,
+        rank, v1::Phase::READING,
         MakeError(Reason::kTransportFailed, "no progress", {{"ranks", ranks}, {std::string(kStepStalled), "yes"}})};
   };
   EXPECT_EQ(RanksIn({stalled(0, "1, 2"), stalled(1, "0, 2")}), "2");
@@ -120,7 +120,7 @@ TEST_F(RankErrorTest, ErrorFromRanks_ExchangeInWhichAllWait_WhoSaysNothingIsName
 
 TEST_F(RankErrorTest, ErrorFromRanks_WorkerOfARankIsAtFault_ItAloneIsNamed) {
   const RankError waits = ErrorOf(0, Reason::kTransportFailed, "no progress", "1, 2");
-  const RankError dead = {2, v1::RankProgress::READING,
+  const RankError dead = {2, v1::Phase::READING,
                           MakeError(Reason::kTransportFailed, "cairn-gpu-worker does not answer any more",
                                     {{"ranks", "2"}, {std::string(kWorkerAtFault), "yes"}})};
   EXPECT_EQ(RanksIn({waits, dead}), "2");

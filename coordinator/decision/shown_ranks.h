@@ -66,7 +66,7 @@ struct NoteworthyRanks {
 // Counts the ranks of a save or load, whether they are shown or not.
 class RankTally {
  public:
-  void Add(v1::RankProgress::Phase phase, uint64_t bytes_done, uint64_t bytes_total, bool late) {
+  void Add(v1::Phase::Value phase, uint64_t bytes_done, uint64_t bytes_total, bool late) {
     auto& [ranks, late_ranks] = counts_[static_cast<size_t>(phase)];
     ++ranks;
     late_ranks += late ? 1 : 0;
@@ -80,7 +80,7 @@ class RankTally {
       const auto [ranks, late] = counts_[phase];
       if (ranks == 0) continue;
       v1::PhaseCount& count = *view.add_phase_counts();
-      count.set_phase(static_cast<v1::RankProgress::Phase>(phase));
+      count.set_phase(static_cast<v1::Phase::Value>(phase));
       count.set_ranks(ranks);
       count.set_late(late);
     }
@@ -89,7 +89,7 @@ class RankTally {
   }
 
  private:
-  std::array<std::pair<uint32_t, uint32_t>, v1::RankProgress::Phase_ARRAYSIZE> counts_ = {};
+  std::array<std::pair<uint32_t, uint32_t>, v1::Phase::Value_ARRAYSIZE> counts_ = {};
   uint64_t bytes_done_ = 0;
   uint64_t bytes_total_ = 0;
 };

@@ -153,7 +153,7 @@ ExchangeWay Groups::OverHostForNow(const Membership& members, ExchangeUse use, c
 
 ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now, std::optional<uint64_t> bytes,
                          ExchangeUse use) {
-  Advance(members, now);
+  (void)Advance(members, now);  // a job does so at the begin of each step, and tells the news
   const auto range = members.members();
   if (bytes == uint64_t{0} || !SomebodyWants(members, use) || !members.complete() || !NeedsTransport(members)) {
     return {};
@@ -180,7 +180,7 @@ ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time n
 }
 
 ExchangeWay Groups::Settle(const Membership& members, absl::Time now, const std::string& user, ExchangeUse use) {
-  Advance(members, now);
+  (void)Advance(members, now);  // a job does so at the begin of each step, and tells the news
   if (!group_.has_value()) {
     if (broken_.has_value() && broken_->membership_epoch == members.epoch()) {
       return OverHostForNow(members, use, *broken_);
@@ -260,44 +260,44 @@ void Groups::GiveUp(GroupFault fault, bool told, absl::Time now) {
   group_.reset();
 }
 
-bool Groups::Apply(const Member& member, absl::Time now) {
-  if (!group_.has_value()) return LearnWhy(member);
+News Groups::Apply(const Member& member, absl::Time now) {
+  if (!group_.has_value()) return News::Urgent(LearnWhy(member));
   const size_t rank = static_cast<size_t>(member.rank);
-  if (rank >= group_->incarnations.size() || group_->incarnations[rank] != member.incarnation) return false;
+  if (rank >= group_->incarnations.size() || group_->incarnations[rank] != member.incarnation) return {};
   const auto& states = member.state.groups();
   const auto state = std::find_if(states.begin(), states.end(),
                                   [&](const GroupState& each) { return each.number() == group_->number; });
   if (state == states.end()) {
     // It has not heard of the group, or was told of its end by another coordinator.
-    if (!group_->joined[rank]) return false;
+    if (!group_->joined[rank]) return {};
     GiveUp({absl::StrCat(NameOf(member.rank, member), " has left the group"), {member.rank}, false}, true, now);
-    return true;
+    return News::Urgent();
   }
   switch (state->phase()) {
     case GroupState::BUILDING:
-      if (rank != 0 || !group_->unique_id.empty() || state->unique_id().size() != kUniqueIdBytes) return false;
+      if (rank != 0 || !group_->unique_id.empty() || state->unique_id().size() != kUniqueIdBytes) return {};
       group_->unique_id = state->unique_id();
-      return true;
+      return News::Urgent();
     case GroupState::READY: {
-      if (group_->unique_id.empty() || group_->joined[rank]) return false;
+      if (group_->unique_id.empty() || group_->joined[rank]) return {};
       group_->joined[rank] = true;
       const bool all = std::all_of(group_->joined.begin(), group_->joined.end(), [](bool joined) { return joined; });
       group_->ready = all;
-      return all;
+      return News::Urgent(all);
     }
     case GroupState::BROKEN:
       GiveUp(FaultBy(member, *state), true, now);
-      return true;
+      return News::Urgent();
     default:
-      return false;
+      return {};
   }
 }
 
-bool Groups::Advance(const Membership& members, absl::Time now) {
-  if (!group_.has_value()) return false;
+News Groups::Advance(const Membership& members, absl::Time now) {
+  if (!group_.has_value()) return {};
   if (members.epoch() != group_->membership_epoch) {
     group_.reset();  // others hold the ranks now: a new group may be built at once
-    return true;
+    return News::Urgent();
   }
   if (!group_->ready && now - group_->begun >= build_timeout_) {
     std::string missing;
@@ -310,14 +310,14 @@ bool Groups::Advance(const Membership& members, absl::Time now) {
             {},
             false},
            false, now);
-    return true;
+    return News::Urgent();
   }
   if (group_->ready && now - group_->used >= kIdleTimeout) {
     group_.reset();
     broken_.reset();  // it has served without a fault
-    return true;
+    return News::Urgent();
   }
-  return false;
+  return {};
 }
 
 void Groups::AddTo(const Member& member, v1::SynchronizeAgentResponse& response) const {

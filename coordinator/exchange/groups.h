@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/membership/membership.h"
+#include "coordinator/membership/news.h"
 
 namespace cairn {
 
@@ -102,10 +103,10 @@ class Groups {
   // anything.
   std::optional<GroupFault> FaultOf(uint64_t number) const;
 
-  // Takes what a member has reported. Returns whether the orders of others or what is decided may have changed.
-  bool Apply(const Member& member, absl::Time now);
-  // Does what follows from the membership and the time. Returns the same.
-  bool Advance(const Membership& members, absl::Time now);
+  // Takes what a member has reported.
+  News Apply(const Member& member, absl::Time now);
+  // Does what follows from the membership and the time.
+  News Advance(const Membership& members, absl::Time now);
   bool empty() const { return !group_.has_value(); }
 
   // Adds the orders of a rank's agent.

@@ -63,7 +63,7 @@ class GroupsTest : public testing::Test {
     agent.set_incarnation(incarnation_[rank]);
     const Member& member = **members_->Authenticate(agent, now_);
     members_->Report(member, state, 0, layouts_, now_);
-    return groups_->Apply(member, now_);
+    return !groups_->Apply(member, now_).empty();
   }
   v1::SynchronizeAgentResponse Orders(int rank) {
     v1::SynchronizeAgentResponse response;
@@ -216,7 +216,7 @@ TEST_F(GroupsTest, Advance_AnAgentIsReplaced_AbortsAndBuildsAnew) {
   RegisterAll(2);
   const uint64_t number = Build(2);
   Register(1, 2, Auto());
-  EXPECT_TRUE(groups_->Advance(*members_, now_));
+  EXPECT_FALSE(groups_->Advance(*members_, now_).empty());
   EXPECT_EQ(Orders(0).groups_size(), 0);
   const ExchangeWay way = groups_->Want(*members_, false, now_);
   EXPECT_EQ(way.kind, Kind::kUndecided);
@@ -259,7 +259,7 @@ TEST_F(GroupsTest, Want_AGroupHasServedSinceTheLastBroke_WaitsShortlyAgain) {
     now_ += Groups::kFirstPause;
     Build(2);
     now_ += Groups::kIdleTimeout;
-    groups_->Advance(*members_, now_);
+    (void)groups_->Advance(*members_, now_);
     EXPECT_EQ(groups_->WhyBroken(*members_), "");
   }
 }
@@ -312,7 +312,7 @@ TEST_F(GroupsTest, Advance_OneRankDoesNotJoin_IsNamedAndGivenUp) {
   Report(0, number, GroupState::READY);
   Report(2, number, GroupState::READY);
   now_ += Groups::kBuildTimeout;
-  EXPECT_TRUE(groups_->Advance(*members_, now_));
+  EXPECT_FALSE(groups_->Advance(*members_, now_).empty());
   EXPECT_EQ(groups_->Settle(*members_, now_, "load 1").reason,
             "the group was not complete within 30s: rank 1 has not joined; tried again after 1m");
 }
@@ -323,9 +323,9 @@ TEST_F(GroupsTest, Advance_NothingUsesIt_IsEnded) {
   now_ += Groups::kIdleTimeout / 2;
   groups_->Use(number, now_);
   now_ += Groups::kIdleTimeout / 2;
-  EXPECT_FALSE(groups_->Advance(*members_, now_));
+  EXPECT_TRUE(groups_->Advance(*members_, now_).empty());
   now_ += Groups::kIdleTimeout / 2;
-  EXPECT_TRUE(groups_->Advance(*members_, now_));
+  EXPECT_FALSE(groups_->Advance(*members_, now_).empty());
   EXPECT_TRUE(groups_->empty());
 }
 
@@ -351,7 +351,7 @@ TEST_F(GroupsTest, Simulation_LateMessagesAndReplacedAgents_NeverMixGroups) {
     for (int turn = 0; turn < 200; ++turn) {
       const bool calm = turn > 120;
       now_ += absl::Milliseconds(100);
-      groups_->Advance(*members_, now_);
+      (void)groups_->Advance(*members_, now_);
       if (turn % 10 == 0) groups_->Want(*members_, false, now_);
       const int rank = static_cast<int>(random() % static_cast<uint64_t>(ranks));
       if (!calm && chance(3)) Register(rank, ranks, Auto());

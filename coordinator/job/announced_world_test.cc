@@ -69,7 +69,7 @@ TEST_F(AnnouncedWorldTest, OneAgentOfTheLargestWorld_OpensEverything_HoldsLittle
   }
   v1::LoadState& load = *state.add_loads();
   load.set_number(1);
-  load.set_phase(v1::LoadState::BEGUN);
+  load.set_phase(v1::Phase::PLANNING);
   load.set_trainer_incarnation(Trainer(rank));
   Synchronize(rank, state);
   core_->Tick({now_, now_});

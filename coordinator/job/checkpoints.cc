@@ -3,12 +3,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/time_proto.h"
-#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/save/save_view.h"
+#include "store/read/listed_checkpoint.h"
 
 namespace cairn {
 
@@ -21,7 +20,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
                                                                 const JobContext& context) const {
   // A save that failed to take the place of a checkpoint has changed nothing about it.
   const bool stands = key.step.has_value() && outcomes_.Committed(*key.step);
-  if (const Save* save = saves_.Find(key); save != nullptr && !(stands && save->phase() == Save::Phase::kAborted)) {
+  if (const Save* save = saves_.Find(key); save != nullptr && !(stands && save->phase() == v1::Phase::ABORTED)) {
     v1::Checkpoint view = SaveView(*save).Checkpoint(context);
     if (key.by_request()) view.set_request_id(key.request_id);
     return view;
@@ -57,26 +56,11 @@ NoteworthyRanks Checkpoints::Noteworthy(const JobContext& context) const {
 }
 
 v1::Checkpoint ViewOfOutcome(const StoredAttempt& outcome, const JobContext& context) {
-  v1::Checkpoint view;
-  view.set_job(context.job);
-  view.set_step(outcome.step);
-  view.set_attempt(outcome.attempt);
-  view.set_request_id(outcome.request_id);
+  v1::Checkpoint view = CheckpointOf(context.job, outcome);
   view.set_coordinator_epoch(context.options.coordinator_epoch);
   view.set_revision(1);
-  view.set_state(outcome.deleted     ? v1::Checkpoint::DELETED
-                 : outcome.committed ? v1::Checkpoint::COMMITTED
-                 : outcome.damaged   ? v1::Checkpoint::DAMAGED
-                                     : v1::Checkpoint::ABORTED);
-  view.set_data_directory(AttemptDirectory(context.job, outcome.step, outcome.attempt));
-  if (outcome.committed) {
-    view.set_bytes(outcome.bytes);
-    view.set_world_size(outcome.world_size);
-    SetTimestamp(outcome.time, *view.mutable_commit_time());
-    // If a save ended before the coordinator's start, only its end is known.
-    SetTimestamp(outcome.time, *view.mutable_create_time());
-  }
-  if (!outcome.error.ok()) *view.mutable_error() = StatusToProto(outcome.error);
+  // If a save ended before the coordinator's start, only its end is known.
+  if (view.has_commit_time()) *view.mutable_create_time() = view.commit_time();
   return view;
 }
 
@@ -89,7 +73,7 @@ v1::Checkpoint Checkpoints::ViewFromBefore(const CheckpointKey& key, uint64_t kn
   // asks with that epoch again.
   lost.set_coordinator_epoch(waiting ? known_epoch : context.options.coordinator_epoch);
   lost.set_revision(waiting ? 1 : 2);
-  lost.set_state(waiting ? v1::Checkpoint::PREPARING : v1::Checkpoint::ABORTED);
+  lost.set_state(waiting ? v1::Phase::PREPARING : v1::Phase::ABORTED);
   if (!waiting) {
     *lost.mutable_error() = StatusToProto(OperationError(Reason::kCoordinatorRestarted, context, {"save"},
                                                          "no rank had begun the save when the coordinator restarted"));

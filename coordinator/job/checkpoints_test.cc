@@ -43,17 +43,17 @@ TEST_F(CheckpointsTest, Find_ByRequest_GoesFromRequestToSaveToOutcome) {
   EXPECT_TRUE(HasReason(checkpoints_.Find(OfRequest("r"), 0, context_)->status(), Reason::kNotCommitted));
   Ask("r");
   EXPECT_TRUE(checkpoints_.Knows("r"));
-  EXPECT_EQ((*checkpoints_.Find(OfRequest("r"), 0, context_))->state(), v1::Checkpoint::PREPARING);
+  EXPECT_EQ((*checkpoints_.Find(OfRequest("r"), 0, context_))->state(), v1::Phase::PREPARING);
   saves_.Begin(4, context_).AddRequest("other", absl::InfiniteFuture());
   saves_.Active(4)->AddRequest("r", absl::InfiniteFuture());
   const v1::Checkpoint saved = **checkpoints_.Find(OfRequest("r"), 0, context_);
-  EXPECT_EQ(saved.state(), v1::Checkpoint::COLLECTING);
+  EXPECT_EQ(saved.state(), v1::Phase::COLLECTING);
   EXPECT_EQ(saved.request_id(), "r") << "the one that was asked for, of the two that the save answers";
   StoredAttempt outcome = Outcome(5, 1, true);
   outcome.request_id = "s";
   outcomes_.Keep(outcome);
   EXPECT_TRUE(checkpoints_.Knows("s"));
-  EXPECT_EQ((*checkpoints_.Find(OfRequest("s"), 0, context_))->state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ((*checkpoints_.Find(OfRequest("s"), 0, context_))->state(), v1::Phase::COMMITTED);
   EXPECT_EQ((*checkpoints_.Find(CheckpointKey{}, 0, context_))->step(), 5) << "the latest that is committed";
 }
 
@@ -64,18 +64,18 @@ TEST_F(CheckpointsTest, Find_DamagedOutcome_IsShownAsSuch) {
   damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
   outcomes_.Keep(damaged);
   const v1::Checkpoint view = **checkpoints_.Find(CheckpointKey{5, ""}, 0, context_);
-  EXPECT_EQ(view.state(), v1::Checkpoint::DAMAGED);
+  EXPECT_EQ(view.state(), v1::Phase::DAMAGED);
   EXPECT_TRUE(HasReason(StatusFromProto(view.error()), Reason::kManifestCorrupt));
 }
 
 TEST_F(CheckpointsTest, Find_RequestOfAnEarlierCoordinator_MayComeBackForAWhile) {
   Recover();
   const v1::Checkpoint unsure = **checkpoints_.Find(OfRequest("r"), 6, context_);
-  EXPECT_EQ(unsure.state(), v1::Checkpoint::PREPARING);
+  EXPECT_EQ(unsure.state(), v1::Phase::PREPARING);
   EXPECT_EQ(unsure.coordinator_epoch(), 6u) << "so the caller asks with that epoch again";
   Pass(2 * options_.lease_ttl);
   const v1::Checkpoint lost = **checkpoints_.Find(OfRequest("r"), 6, context_);
-  EXPECT_EQ(lost.state(), v1::Checkpoint::ABORTED);
+  EXPECT_EQ(lost.state(), v1::Phase::ABORTED);
   EXPECT_EQ(lost.coordinator_epoch(), 7u);
   EXPECT_TRUE(HasReason(StatusFromProto(lost.error()), Reason::kCoordinatorRestarted));
   EXPECT_FALSE(checkpoints_.Find(OfRequest("r"), 7, context_)->ok()) << "this coordinator never took it";

@@ -23,7 +23,7 @@ class CommitTest : public TwoRankFixture {
     Pass(absl::Seconds(1));
     const PutOutcome again = Take<PutOutcome>().value_or(PutOutcome());
     job().OnOutcome(1, again.ticket, PutAnswer{MakeError(Reason::kRootMismatch, "gone"), true}, At());
-    EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may have come to stand";
+    EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WRITING) << "the first put may have come to stand";
     Pass(absl::Seconds(1));
     return Take<PutOutcome>().value_or(PutOutcome());
   }
@@ -38,12 +38,12 @@ TEST_F(CommitTest, Commit_InDoubt_IsPutAgainUntilStorageSaysWhatStands) {
     const auto again = Take<PutOutcome>();
     ASSERT_TRUE(again.has_value());
     EXPECT_NE(again->manifest, nullptr);
-    EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
+    EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WRITING);
     put = *again;
   }
   EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
   job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::COMMITTED);
   EXPECT_EQ(OrderOf(1, 1).commit_time().seconds(), 1700000000);
 }
 
@@ -67,17 +67,17 @@ TEST_F(CommitTest, Outcome_ReadsAsDamaged_MayHaveBeenMisread) {
   damaged.damaged = true;
   damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
   job().OnOutcome(1, put.ticket, PutAnswer{damaged}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "nobody hears ABORTED yet";
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WRITING) << "nobody hears ABORTED yet";
   Pass(absl::Seconds(1));
   put = *Take<PutOutcome>();
   job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::COMMITTED);
 }
 
 TEST_F(CommitTest, CommitThatFailedForCertain_IsAborted) {
   const PutOutcome put = BringToCommit(1);
   job().OnOutcome(1, put.ticket, PutAnswer{MakeError(Reason::kNoSpace, "full"), false}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::ABORTING);
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kNoSpace);
   const auto abort_record = Take<PutOutcome>();
   ASSERT_TRUE(abort_record.has_value());
@@ -113,21 +113,21 @@ TEST_F(CommitTest, Commit_FailedAfterDoubt_StaysInDoubt) {
   Pass(absl::Seconds(1));
   put = *Take<PutOutcome>();
   job().OnOutcome(1, put.ticket, PutAnswer{MakeError(Reason::kNoSpace, "full"), false}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may come to stand yet";
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WRITING) << "the first put may come to stand yet";
 }
 
 TEST_F(CommitTest, CommitInDoubt_WhoseFilesAreGone_IsAbortedWhenAnAbortRecordStands) {
   const PutOutcome abort_record = LoseFilesInDoubt();
   ASSERT_EQ(abort_record.manifest, nullptr);
   job().OnOutcome(1, abort_record.ticket, PutAnswer{Standing(abort_record, false)}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::ABORTING);
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kRootMismatch);
 }
 
 TEST_F(CommitTest, CommitInDoubt_WhoseFilesAreGone_IsToldAsCommittedIfItStands) {
   const PutOutcome abort_record = LoseFilesInDoubt();
   job().OnOutcome(1, abort_record.ticket, PutAnswer{Standing(abort_record, true)}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::COMMITTED);
 }
 
 TEST_F(CommitTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
@@ -137,24 +137,24 @@ TEST_F(CommitTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
     EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(rank, 1).stalled()), Reason::kStorageStalled));
   }
   const auto view = job().Get({1, ""}, 0, At());
-  EXPECT_EQ((*view)->state(), v1::Checkpoint::COMMITTING);
+  EXPECT_EQ((*view)->state(), v1::Phase::COMMITTING);
   EXPECT_TRUE(HasReason(StatusFromProto((*view)->error()), Reason::kStorageStalled));
   // The next save: rank 0 waits for the memory that the first one holds, rank 1's trainer for the first one's outcome.
   Report(0, Trainer(0), {Written(0, 1), Begun(0, 2)});
   Pass(Options().phase_timeout);
-  EXPECT_EQ(OrderOf(0, 2).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(OrderOf(0, 2).phase(), v1::Phase::ABORTED);
   EXPECT_EQ(ErrorOf(OrderOf(0, 2)), Reason::kStorageStalled) << OrderOf(0, 2).error().message();
   // A person gives up: an abort record is put, and still nobody is told ABORTED before the answer.
   const auto cancelled = job().Cancel({1, ""}, At());
-  EXPECT_EQ((*cancelled)->state(), v1::Checkpoint::COMMITTING);
+  EXPECT_EQ((*cancelled)->state(), v1::Phase::COMMITTING);
   EXPECT_TRUE(HasReason(StatusFromProto((*cancelled)->error()), Reason::kStorageStalled));
   const auto abort_record = Take<PutOutcome>();
   ASSERT_TRUE(abort_record.has_value());
   EXPECT_EQ(abort_record->manifest, nullptr);
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WRITING);
   // The manifest's put comes back first, and stood.
   job().OnOutcome(1, put.ticket, PutAnswer{Standing(put, true)}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::COMMITTED);
 }
 
 // The ranks' memory holds step 8 until that is committed, and step 4 waits for the memory.
@@ -196,7 +196,7 @@ TEST_F(CommitTest, Cancel_WhileInDoubt_AbortsWhenTheAbortRecordStands) {
   const auto abort_record = Take<PutOutcome>();
   ASSERT_TRUE(abort_record.has_value());
   job().OnOutcome(1, abort_record->ticket, PutAnswer{Standing(*abort_record, false)}, At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::ABORTING);
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kSaveCancelled);
 }
 
@@ -204,7 +204,7 @@ TEST_F(CommitTest, Save_UnansweredActions_EndWithStorageNamed) {
   Plan(1);
   ASSERT_TRUE(Take<ReserveAttempt>().has_value());
   Pass(absl::Seconds(11));
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::ABORTED);
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStorageStalled);
 }
 
@@ -246,12 +246,12 @@ TEST_F(CommitTest, Remove_NotAnswered_HoldsNobodyUp) {
   job().OnOutcome(1, abort_record->ticket, PutAnswer{Standing(*abort_record, false)}, At());
   for (int rank = 0; rank < 2; ++rank) {
     v1::SaveState stopped = Written(rank, 1);
-    stopped.set_phase(v1::SaveState::STOPPED);
+    stopped.set_phase(v1::Phase::STOPPED);
     Report(rank, Trainer(rank), {stopped});
   }
   ASSERT_TRUE(Take<RemoveFiles>().has_value());
   Pass(absl::Seconds(10));
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::ABORTED);
 }
 
 TEST_F(CommitTest, Recover_StorageHangs_IsToldToTheRanks) {
@@ -260,7 +260,7 @@ TEST_F(CommitTest, Recover_StorageHangs_IsToldToTheRanks) {
   Report(0, Trainer(0), {Begun(0, 1)});
   EXPECT_FALSE(OrderOf(0, 1).has_stalled());
   Pass(absl::Seconds(6));
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WAITING);
   EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
 }
 

@@ -121,7 +121,7 @@ void CurrentPlan::GiveUp(const JobContext& context) {
       absl::StrAppend(&detail, ", and as its layout is now, ", ReasonName(contradiction_), ": ",
                       contradiction_.message());
     }
-    late.push_back({rank, v1::RankProgress::WAITING, std::move(detail)});
+    late.push_back({rank, v1::Phase::WAITING, std::move(detail)});
   }
   called_ = !late.empty();
   if (!called_) return;  // those that waited are gone

@@ -14,10 +14,10 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/decision/plan_table.h"
 #include "coordinator/job/prepare_answers.h"
 #include "coordinator/membership/membership.h"
+#include "coordinator/membership/news.h"
 
 namespace cairn {
 

@@ -179,7 +179,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
   if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
   const JobContext context = Begin(moment);
   News news = wanted_layouts_.Apply(member, context.layouts);
-  if (groups_.Apply(member, context.now)) news += News::Urgent();
+  news += groups_.Apply(member, context.now);
   if (recovery_.done()) {
     const uint64_t begun = saves_.begun();
     news += Apply(member, context);
@@ -274,7 +274,9 @@ Save* Job::BeginSave(const Member& member, const v1::SaveState& state, const Job
 News Job::ApplyAll(const JobContext& context) {
   News news;
   for (const auto& [rank, member] : members_.members()) {
-    if (member.reported) news += Apply(member, context);
+    if (!member.reported) continue;
+    news += Apply(member, context);
+    news += requests_.OnReport(member, context);
   }
   return news;
 }
@@ -282,8 +284,7 @@ News Job::ApplyAll(const JobContext& context) {
 // Steps.
 
 News Job::Advance(JobContext context) {
-  News news;
-  if (groups_.Advance(members_, context.now)) news += News::Urgent();
+  News news = groups_.Advance(members_, context.now);
   if (!recovery_.done()) return news;
   for (bool again = true; again;) {
     context.stalled_step = saves_.StalledStep();
@@ -378,9 +379,9 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
     }
     order.set_number(state.number());
     order.set_trainer_incarnation(state.trainer_incarnation());
-    order.set_action(v1::LoadOrder::WAIT);
+    order.set_phase(v1::Phase::WAITING);
     if (recovery_.stalled().ok()) continue;
-    order.set_action(v1::LoadOrder::FAILED);
+    order.set_phase(v1::Phase::FAILED);
     *order.mutable_error() = StatusToProto(recovery_.stalled());
   }
   groups_.AddTo(member, response);

@@ -17,7 +17,6 @@
 #include "cairn/v1/monitoring_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/decision/plan_table.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
@@ -33,6 +32,7 @@
 #include "coordinator/job/wanted_layouts.h"
 #include "coordinator/load/loads.h"
 #include "coordinator/membership/membership.h"
+#include "coordinator/membership/news.h"
 #include "coordinator/save/saves.h"
 
 namespace cairn {

@@ -84,9 +84,9 @@ TEST_F(JobTest, Create_ForATrainerThatNoReportHasNamed_IsTaken) {
   const auto taken = job().Create(request, /*patient=*/true, At());
   ASSERT_TRUE(taken.has_value());
   ASSERT_TRUE(taken->ok()) << taken->status();
-  EXPECT_EQ((*taken)->state(), v1::Checkpoint::PREPARING);
+  EXPECT_EQ((*taken)->state(), v1::Phase::PREPARING);
   for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank));
-  EXPECT_EQ(job().Get({std::nullopt, "r"}, 0, At())->value().state(), v1::Checkpoint::PREPARING)
+  EXPECT_EQ(job().Get({std::nullopt, "r"}, 0, At())->value().state(), v1::Phase::PREPARING)
       << "a trainer that comes now is none that was lost";
 }
 
@@ -110,7 +110,7 @@ TEST_F(JobTest, Save_SavesBeyondWhatIsKept_WaitForOthersToEnd) {
   Report(0, Trainer(0), saves);
   EXPECT_TRUE(job().Get({31, ""}, 0, At())->ok());
   EXPECT_FALSE(job().Get({32, ""}, 0, At())->ok()) << "each costs memory for every rank of the job";
-  EXPECT_EQ(OrderOf(0, 150).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderOf(0, 150).phase(), v1::Phase::WAITING);
   for (int step = 0; step < 150; ++step) job().Cancel({step, ""}, At());
   Report(0, Trainer(0), {saves.begin() + 150, saves.end()});
   EXPECT_TRUE(job().Get({150, ""}, 0, At())->ok());
@@ -119,19 +119,19 @@ TEST_F(JobTest, Save_SavesBeyondWhatIsKept_WaitForOthersToEnd) {
 TEST_F(JobTest, RequestThatFailedAfterTheLastCommit_IsShown_UntilTheNextSaveBegins) {
   const PutOutcome put = BringToCommit(4);
   job().OnOutcome(put.step, put.ticket, PutAnswer{Standing(put, /*committed=*/true), false}, At());
-  ASSERT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COMMITTED);
+  ASSERT_EQ(job().View(At()).checkpoint().state(), v1::Phase::COMMITTED);
   for (const char* id : {"first", "second"}) {
     Request(id, 2);
-    EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::PREPARING);
+    EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Phase::PREPARING);
     Pass(absl::Seconds(3));  // no rank reports a step to agree on
     const v1::Checkpoint shown = job().View(At()).checkpoint();
-    EXPECT_EQ(shown.state(), v1::Checkpoint::ABORTED);
+    EXPECT_EQ(shown.state(), v1::Phase::ABORTED);
     EXPECT_EQ(shown.request_id(), id);
     EXPECT_TRUE(ReasonOf(StatusFromProto(shown.error())).has_value()) << shown.ShortDebugString();
     EXPECT_EQ((*job().Get(CheckpointKey(), 0, At()))->step(), 4) << "the latest that is committed";
   }
   Plan(5);
-  EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COLLECTING);
+  EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Phase::COLLECTING);
 }
 
 TEST_F(JobTest, Register_MoreRanksThanConnections_SaysHowManyAreNeeded) {
@@ -168,7 +168,7 @@ TEST_F(JobTest, RequestBehindSavesWithoutEnd_EndsWhenAnAgentIsMissing) {
     Pass(absl::Seconds(1));
   }
   const v1::Checkpoint shown = **job().Get({std::nullopt, "asked for"}, 0, At());
-  EXPECT_EQ(shown.state(), v1::Checkpoint::ABORTED);
+  EXPECT_EQ(shown.state(), v1::Phase::ABORTED);
   const absl::Status error = StatusFromProto(shown.error());
   EXPECT_TRUE(HasReason(error, Reason::kWorldIncomplete)) << error;
   EXPECT_EQ(MetadataOf(error)["ranks"], "1") << error;
@@ -192,7 +192,7 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Begun(rank, 1, 2)});
   auto read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WAITING);
   StoredAttempts recovered;
   recovered.push_back(Standing(put, true));
   job().OnStepRead(1, read->ticket, recovered, At());
@@ -200,7 +200,7 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   // Rank 1 asked after the read had begun: it is read again.
   read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(OrderOf(1, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderOf(1, 1).phase(), v1::Phase::WAITING);
   job().OnStepRead(1, read->ticket, recovered, At());
   EXPECT_EQ(ErrorOf(OrderOf(1, 1)), Reason::kStepCommitted);
   // People remove the step.
@@ -229,7 +229,7 @@ TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
   job().OnReserved(4, reserve->ticket, Reserved{2, kNonce}, At());
   EXPECT_EQ(job().Get({4, ""}, 0, At())->value().attempt(), 2u) << "what is under way";
   for (int rank = 0; rank < 2; ++rank) {
-    v1::SaveState written = overwriting(InAttempt(rank, 4, v1::SaveState::WRITTEN, 2));
+    v1::SaveState written = overwriting(InAttempt(rank, 4, v1::Phase::WRITTEN, 2));
     written.set_attempt(2);
     Report(rank, Trainer(rank), {written});
   }
@@ -307,9 +307,9 @@ TEST_F(JobTest, Save_OverwriteThatIsAborted_LeavesTheCheckpointShown) {
   again.set_overwrite(true);
   Report(0, Trainer(0), {again});
   job().Cancel({4, ""}, At());
-  EXPECT_EQ(OrderOf(0, 4).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(OrderOf(0, 4).phase(), v1::Phase::ABORTED);
   const auto shown = job().Get({4, ""}, 0, At());
-  EXPECT_EQ((*shown)->state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ((*shown)->state(), v1::Phase::COMMITTED);
   EXPECT_EQ((*shown)->attempt(), 1u);
 }
 
@@ -371,7 +371,7 @@ TEST_F(JobTest, Save_CallThatWasRefused_JoinsNoLaterSaveOfTheStep) {
   const auto read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
   job().OnStepRead(1, read->ticket, StoredAttempts(), At());
-  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::WAITING);
   EXPECT_EQ(ErrorOf(OrderOf(1, 1)), Reason::kStepCommitted);
   Report(1, 901);
   Report(1, 901, {Begun(1, 1, 3)});
@@ -387,7 +387,7 @@ TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
     load.set_number(static_cast<uint64_t>(i + 1));
     load.set_layout_digest(digest);
     load.set_trainer_incarnation(Trainer(0));
-    load.set_phase(v1::LoadState::FAILED);
+    load.set_phase(v1::Phase::FAILED);
     Synchronize(0, state);
     core_->layouts.Add(digest, 100);
     core_->layouts.TakeDropped();

@@ -48,7 +48,7 @@ class JobViewTest : public JobFixture {
     for (const v1::RankProgress& rank : ranks) numbers.push_back(static_cast<int>(rank.rank()));
     return numbers;
   }
-  static uint32_t CountOf(const v1::Checkpoint& save, v1::RankProgress::Phase phase) {
+  static uint32_t CountOf(const v1::Checkpoint& save, v1::Phase::Value phase) {
     for (const v1::PhaseCount& count : save.phase_counts()) {
       if (count.phase() == phase) return count.ranks();
     }
@@ -64,8 +64,8 @@ TEST_F(JobViewTest, View_SmallJob_ShowsEveryRank) {
   EXPECT_FALSE(view.ranks_left_out());
   EXPECT_EQ(view.agents(), 64u);
   EXPECT_EQ(view.trainers(), 64u);
-  EXPECT_EQ(CountOf(view.checkpoint(), v1::RankProgress::WAITING), 1u);
-  EXPECT_EQ(CountOf(view.checkpoint(), v1::RankProgress::PLANNING), 63u);
+  EXPECT_EQ(CountOf(view.checkpoint(), v1::Phase::WAITING), 1u);
+  EXPECT_EQ(CountOf(view.checkpoint(), v1::Phase::PLANNING), 63u);
 }
 
 // Every rank is late, each with a note: the worst that a view can have to say.
@@ -78,8 +78,8 @@ TEST_F(JobViewTest, View_LargeJobThatIsLate_FitsIntoAMessageAndCountsAll) {
   EXPECT_TRUE(view.ranks_left_out());
   EXPECT_EQ(view.agents(), static_cast<uint32_t>(kRanks - 1));
   EXPECT_EQ(view.lowest_step(), 41000);
-  EXPECT_EQ(CountOf(view.checkpoint(), v1::RankProgress::PLANNING), static_cast<uint32_t>(kRanks - 1));
-  EXPECT_EQ(CountOf(view.checkpoint(), v1::RankProgress::WAITING), 1u);
+  EXPECT_EQ(CountOf(view.checkpoint(), v1::Phase::PLANNING), static_cast<uint32_t>(kRanks - 1));
+  EXPECT_EQ(CountOf(view.checkpoint(), v1::Phase::WAITING), 1u);
   ASSERT_GE(view.checkpoint().ranks_size(), 1);
   EXPECT_EQ(RanksOf(view.checkpoint().ranks()), std::vector<int>{7}) << "all others wait for it";
   EXPECT_TRUE(view.checkpoint().ranks(0).late());

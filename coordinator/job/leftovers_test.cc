@@ -150,7 +150,7 @@ TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoad
   EXPECT_EQ(remove->step, 5) << "nobody reads that one";
   EXPECT_TRUE(remove->deleted);
   EXPECT_FALSE(Take<RemoveFiles>().has_value());
-  state.mutable_loads(0)->set_phase(v1::LoadState::FAILED);
+  state.mutable_loads(0)->set_phase(v1::Phase::FAILED);
   (void)loads_.Apply(Report(0, state), context_);
   while (loads_.busy()) {
     Pass(absl::Seconds(1));

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/base/rank_table.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/membership/membership.h"
+#include "coordinator/membership/news.h"
 
 namespace cairn {
 

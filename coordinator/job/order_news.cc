@@ -24,8 +24,8 @@ bool StagesBy(const v1::SaveOrder& order, const v1::AgentState& state) {
 
 bool IsNews(const v1::SaveOrder& order, const v1::AgentState& state) {
   if (order.has_stalled() || !order.request_id().empty()) return true;
-  if (order.action() == v1::SaveOrder::WAIT) return order.attempt() != 0;
-  return order.action() != v1::SaveOrder::STAGE || !StagesBy(order, state);
+  if (order.phase() == v1::Phase::WAITING) return order.attempt() != 0;
+  return order.phase() != v1::Phase::STAGING || !StagesBy(order, state);
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ std::vector<uint64_t> NewsIn(const v1::SynchronizeAgentResponse& orders, const v
     if (IsNews(order, state)) news.push_back(Fingerprint(Field::kSave, order.SerializeAsString()));
   }
   for (const v1::LoadOrder& order : orders.loads()) {
-    if (order.action() == v1::LoadOrder::WAIT) continue;
+    if (order.phase() == v1::Phase::WAITING) continue;
     news.push_back(Fingerprint(Field::kLoad, order.SerializeAsString()));
   }
   std::sort(news.begin(), news.end());

@@ -7,10 +7,10 @@
 namespace cairn {
 namespace {
 
-v1::SaveOrder Save(v1::SaveOrder::Action action, const std::string& plan = "p", uint32_t attempt = 0) {
+v1::SaveOrder Save(v1::Phase::Value action, const std::string& plan = "p", uint32_t attempt = 0) {
   v1::SaveOrder order;
   order.set_step(7);
-  order.set_action(action);
+  order.set_phase(action);
   order.set_plan_digest(plan);
   order.set_attempt(attempt);
   return order;
@@ -37,18 +37,18 @@ bool IsNews(const v1::SynchronizeAgentResponse& orders, const v1::AgentState& st
 }
 
 TEST(OrderNewsTest, SaveOrders_OnlyThoseThatAreActedUpon_AreNews) {
-  EXPECT_FALSE(IsNews(Orders(Save(v1::SaveOrder::WAIT))));
-  EXPECT_TRUE(IsNews(Orders(Save(v1::SaveOrder::WAIT, "p", 1)))) << "the agent tells the attempt from then on";
-  EXPECT_TRUE(IsNews(Orders(Save(v1::SaveOrder::STAGE)), Rank("")));
-  EXPECT_TRUE(IsNews(Orders(Save(v1::SaveOrder::STAGE)), Rank("another")));
-  EXPECT_FALSE(IsNews(Orders(Save(v1::SaveOrder::STAGE)), Rank("p")));
-  for (const auto action : {v1::SaveOrder::WRITE, v1::SaveOrder::ABORT, v1::SaveOrder::COMMITTED}) {
+  EXPECT_FALSE(IsNews(Orders(Save(v1::Phase::WAITING))));
+  EXPECT_TRUE(IsNews(Orders(Save(v1::Phase::WAITING, "p", 1)))) << "the agent tells the attempt from then on";
+  EXPECT_TRUE(IsNews(Orders(Save(v1::Phase::STAGING)), Rank("")));
+  EXPECT_TRUE(IsNews(Orders(Save(v1::Phase::STAGING)), Rank("another")));
+  EXPECT_FALSE(IsNews(Orders(Save(v1::Phase::STAGING)), Rank("p")));
+  for (const auto action : {v1::Phase::WRITING, v1::Phase::ABORTING, v1::Phase::COMMITTED}) {
     EXPECT_TRUE(IsNews(Orders(Save(action)), Rank("p")));
   }
-  v1::SaveOrder stalled = Save(v1::SaveOrder::WAIT);
+  v1::SaveOrder stalled = Save(v1::Phase::WAITING);
   stalled.mutable_stalled()->set_code(14);
   EXPECT_TRUE(IsNews(Orders(stalled)));
-  v1::SaveOrder requested = Save(v1::SaveOrder::WAIT);
+  v1::SaveOrder requested = Save(v1::Phase::WAITING);
   requested.set_request_id("r");
   EXPECT_TRUE(IsNews(Orders(requested)));
 }
@@ -67,9 +67,9 @@ TEST(OrderNewsTest, OtherOrders_AreNewsOnceEach) {
   group.add_groups()->set_number(1);
   EXPECT_TRUE(IsNews(group));
   v1::SynchronizeAgentResponse load;
-  load.add_loads()->set_action(v1::LoadOrder::WAIT);
+  load.add_loads()->set_phase(v1::Phase::WAITING);
   EXPECT_FALSE(IsNews(load));
-  load.mutable_loads(0)->set_action(v1::LoadOrder::READ);
+  load.mutable_loads(0)->set_phase(v1::Phase::READING);
   EXPECT_TRUE(IsNews(load));
 }
 
@@ -81,7 +81,7 @@ TEST(OrderNewsTest, OrdersAfterACallOfPrepare_AreNews) {
 }
 
 TEST(OrderNewsTest, TwoOrders_TheNewsOfOneIsAmongThem) {
-  v1::SynchronizeAgentResponse orders = Orders(Save(v1::SaveOrder::WRITE));
+  v1::SynchronizeAgentResponse orders = Orders(Save(v1::Phase::WRITING));
   const auto one = NewsIn(orders, {});
   orders.add_wanted_layouts("a");
   const auto both = NewsIn(orders, {});

@@ -54,7 +54,7 @@ class OwnershipTest : public testing::Test {
     save.set_step(5);
     save.set_call(1);
     save.set_trainer_incarnation(7);
-    save.set_phase(v1::SaveState::WRITING);
+    save.set_phase(v1::Phase::WRITING);
     save.set_layout_digest("layout");
     save.set_plan_digest("plan");
     save.set_attempt(3);
@@ -101,7 +101,7 @@ TEST_F(OwnershipTest, Attempt_Adopted_GoesOnUnderItsNonce) {
   Report(1, 11);
   Plan();
   for (int rank : {0, 1}) {
-    EXPECT_EQ(OrderOf(rank).action(), v1::SaveOrder::WRITE) << OrderOf(rank).ShortDebugString();
+    EXPECT_EQ(OrderOf(rank).phase(), v1::Phase::WRITING) << OrderOf(rank).ShortDebugString();
     EXPECT_EQ(OrderOf(rank).attempt(), 3u);
     EXPECT_EQ(OrderOf(rank).attempt_nonce(), 11u);
   }
@@ -122,7 +122,7 @@ TEST_F(OwnershipTest, AdoptedAttempt_ThatAnotherRankHoldsFromAnotherCoordinator_
   Plan();
   for (int rank : {0, 1}) {
     const v1::SaveOrder order = OrderOf(rank);
-    EXPECT_EQ(order.action(), v1::SaveOrder::ABORT) << order.ShortDebugString();
+    EXPECT_EQ(order.phase(), v1::Phase::ABORTING) << order.ShortDebugString();
     const absl::Status error = StatusFromProto(order.error());
     EXPECT_TRUE(HasReason(error, Reason::kCoordinatorRestarted)) << error;
     EXPECT_EQ(MetadataOf(error)["ranks"], "1");

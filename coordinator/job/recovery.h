@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
+#include "coordinator/membership/news.h"
 
 namespace cairn {
 

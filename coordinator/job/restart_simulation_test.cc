@@ -214,10 +214,10 @@ class World : private Simulation {
 
   void Obey(Rank& rank, const v1::SaveOrder& order) {
     Agent& agent = rank.agent;
-    const bool outcome = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
+    const bool outcome = order.phase() == v1::Phase::COMMITTED || order.phase() == v1::Phase::ABORTED;
     if (agent.asked && agent.asked->call() == order.call()) {
       const uint32_t attempt = agent.asked->attempt();
-      if (order.action() == v1::SaveOrder::UNKNOWN) {
+      if (order.phase() == v1::Phase::UNKNOWN) {
         if (attempt != 0 || !coordinator_restarts_) Violation("the coordinator knows nothing of a save");
         agent.asked.reset();
         return Return(rank, {});
@@ -238,23 +238,23 @@ class World : private Simulation {
       End(rank, order);
       return;
     }
-    if (order.action() == v1::SaveOrder::ABORT) {
-      if (save.phase() != v1::SaveState::STOPPED) Move(rank, save.step(), save.phase(), v1::SaveState::STOPPED);
+    if (order.phase() == v1::Phase::ABORTING) {
+      if (save.phase() != v1::Phase::STOPPED) Move(rank, save.step(), save.phase(), v1::Phase::STOPPED);
       return;
     }
     save.set_attempt(order.attempt());
     if (order.step() == step_) rank.attempt = order.attempt();
     if (order.attempt_nonce() != 0) save.set_attempt_nonce(order.attempt_nonce());
-    if (order.action() == v1::SaveOrder::WAIT) return;
+    if (order.phase() == v1::Phase::WAITING) return;
     save.set_plan_digest(order.plan_digest());
-    if (save.phase() == v1::SaveState::BEGUN) Move(rank, save.step(), v1::SaveState::BEGUN, v1::SaveState::STAGING);
-    if (save.phase() == v1::SaveState::STAGING) Move(rank, save.step(), v1::SaveState::STAGING, v1::SaveState::STAGED);
-    if (save.phase() == v1::SaveState::STAGED && order.action() == v1::SaveOrder::WRITE) {
-      Move(rank, save.step(), v1::SaveState::STAGED, v1::SaveState::WRITTEN);
+    if (save.phase() == v1::Phase::PLANNING) Move(rank, save.step(), v1::Phase::PLANNING, v1::Phase::STAGING);
+    if (save.phase() == v1::Phase::STAGING) Move(rank, save.step(), v1::Phase::STAGING, v1::Phase::STAGED);
+    if (save.phase() == v1::Phase::STAGED && order.phase() == v1::Phase::WRITING) {
+      Move(rank, save.step(), v1::Phase::STAGED, v1::Phase::WRITTEN);
     }
   }
 
-  void Move(Rank& rank, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to) {
+  void Move(Rank& rank, int64_t step, v1::Phase::Value from, v1::Phase::Value to) {
     const uint64_t call = rank.agent.saves[step].call();
     After(absl::Milliseconds(10 + Pick(300)), [=, this, &rank, incarnation = rank.agent.incarnation] {
       const auto found = rank.agent.saves.find(step);
@@ -262,8 +262,8 @@ class World : private Simulation {
       if (found->second.phase() != from || found->second.call() != call) return;
       found->second.set_phase(to);
       if (step != step_) return;
-      rank.staging = to == v1::SaveState::STAGING;
-      rank.staged = rank.staged || to == v1::SaveState::STAGED;
+      rank.staging = to == v1::Phase::STAGING;
+      rank.staged = rank.staged || to == v1::Phase::STAGED;
     });
   }
 
@@ -301,12 +301,12 @@ class World : private Simulation {
     save.set_call(++agent.calls);
     save.set_save(rank.save = ++next_id_);
     save.set_trainer_incarnation(TrainerOf(rank));
-    save.set_phase(v1::SaveState::BEGUN);
+    save.set_phase(v1::Phase::PLANNING);
     save.set_layout_digest(Layout(rank.number));
   }
 
   void End(Rank& rank, const v1::SaveOrder& order) {
-    Heard outcome{true, order.action() == v1::SaveOrder::COMMITTED, order.attempt(), ""};
+    Heard outcome{true, order.phase() == v1::Phase::COMMITTED, order.attempt(), ""};
     if (!outcome.committed) {
       const absl::Status error = StatusFromProto(order.error());
       outcome.error = std::string(error.message());
@@ -384,7 +384,7 @@ class World : private Simulation {
       asked.set_step(step_);
       asked.set_attempt(rank.attempt);
       if (rank.attempt == 0) asked.set_save(rank.save);
-      asked.set_phase(v1::SaveState::ASKED);
+      asked.set_phase(v1::Phase::ASKED);
       asked.set_call(++rank.agent.calls);
     } else if (rank.staging && Chance(0.5)) {
       // A client that fails by itself: its trainer's next call is one with which all try again.

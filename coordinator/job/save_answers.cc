@@ -11,20 +11,20 @@ namespace cairn {
 namespace {
 
 void TellCommitted(const StoredAttempt& outcome, v1::SaveOrder& order) {
-  order.set_action(v1::SaveOrder::COMMITTED);
+  order.set_phase(v1::Phase::COMMITTED);
   order.set_bytes(outcome.bytes);
   order.set_world_size(outcome.world_size);
   SetTimestamp(outcome.time, *order.mutable_commit_time());
 }
 
 v1::SaveOrder Wait(v1::SaveOrder order, const absl::Status& stalled = absl::OkStatus()) {
-  order.set_action(v1::SaveOrder::WAIT);
+  order.set_phase(v1::Phase::WAITING);
   if (!stalled.ok()) *order.mutable_stalled() = StatusToProto(stalled);
   return order;
 }
 
 v1::SaveOrder Aborted(v1::SaveOrder order, const absl::Status& error) {
-  order.set_action(v1::SaveOrder::ABORTED);
+  order.set_phase(v1::Phase::ABORTED);
   *order.mutable_error() = StatusToProto(error);
   return order;
 }
@@ -68,8 +68,8 @@ v1::SaveOrder SaveAnswers::OrderFromStorage(const v1::SaveState& state, const Jo
     TellCommitted(*outcome, order);
     return order;
   }
-  const bool stopped = state.phase() == v1::SaveState::STOPPED || state.phase() == v1::SaveState::FAILED;
-  order.set_action(stopped ? v1::SaveOrder::ABORTED : v1::SaveOrder::ABORT);
+  const bool stopped = state.phase() == v1::Phase::STOPPED || state.phase() == v1::Phase::FAILED;
+  order.set_phase(stopped ? v1::Phase::ABORTED : v1::Phase::ABORTING);
   *order.mutable_error() = StatusToProto(outcome->error);
   return order;
 }
@@ -95,7 +95,7 @@ v1::SaveOrder SaveAnswers::OutcomeFor(const Member& member, const v1::SaveState&
     return order;
   }
   if (attempt == 0) {
-    order.set_action(v1::SaveOrder::UNKNOWN);
+    order.set_phase(v1::Phase::UNKNOWN);
     return order;
   }
   if (!recovery_.done()) return Wait(std::move(order), recovery_.stalled());

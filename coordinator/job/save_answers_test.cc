@@ -12,7 +12,7 @@ class SaveAnswersTest : public PartTest {
   SaveAnswersTest() { RegisterAll(1); }
 
   void Recover() { (void)recovery_.OnRead(absl::OkStatus(), context_); }
-  static v1::SaveState Call(v1::SaveState::Phase phase, uint32_t attempt = 0) {
+  static v1::SaveState Call(v1::Phase::Value phase, uint32_t attempt = 0) {
     v1::SaveState state;
     state.set_step(4);
     state.set_call(1);
@@ -22,7 +22,7 @@ class SaveAnswersTest : public PartTest {
   }
   v1::SaveOrder OrderFor(const v1::SaveState& call) { return answers_.OrderFor(*members_.Find(0), call, context_); }
   v1::SaveOrder OutcomeOf(uint32_t attempt) {
-    return answers_.OutcomeFor(*members_.Find(0), Call(v1::SaveState::ASKED, attempt), context_);
+    return answers_.OutcomeFor(*members_.Find(0), Call(v1::Phase::ASKED, attempt), context_);
   }
   static std::optional<Reason> Why(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
 
@@ -35,12 +35,12 @@ class SaveAnswersTest : public PartTest {
 
 TEST_F(SaveAnswersTest, OrderFor_StorageHasNotAnswered_WaitsAndTellsOfTheStall) {
   recovery_.Begin(context_);
-  EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN)).action(), v1::SaveOrder::WAIT);
-  EXPECT_FALSE(OrderFor(Call(v1::SaveState::BEGUN)).has_stalled());
+  EXPECT_EQ(OrderFor(Call(v1::Phase::PLANNING)).phase(), v1::Phase::WAITING);
+  EXPECT_FALSE(OrderFor(Call(v1::Phase::PLANNING)).has_stalled());
   Pass(options_.storage_timeout);
   (void)recovery_.Tick(context_);
-  const v1::SaveOrder order = OrderFor(Call(v1::SaveState::BEGUN));
-  EXPECT_EQ(order.action(), v1::SaveOrder::WAIT);
+  const v1::SaveOrder order = OrderFor(Call(v1::Phase::PLANNING));
+  EXPECT_EQ(order.phase(), v1::Phase::WAITING);
   EXPECT_EQ(ReasonOf(StatusFromProto(order.stalled())), Reason::kStorageStalled);
 }
 
@@ -48,15 +48,15 @@ TEST_F(SaveAnswersTest, OrderFor_SaveUnderWay_IsTheSaves) {
   Recover();
   outcomes_.Keep(Outcome(4, 1, false));
   saves_.Begin(4, context_).AddRequest("r", absl::InfiniteFuture());
-  EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN)).request_id(), "r");
+  EXPECT_EQ(OrderFor(Call(v1::Phase::PLANNING)).request_id(), "r");
 }
 
 TEST_F(SaveAnswersTest, OrderFor_CallOfAnAttemptThatEndedBeforeTheSave_IsTheOutcome) {
   Recover();
   outcomes_.Keep(Outcome(4, 1, false));
   saves_.Begin(4, context_).AddRequest("r", absl::InfiniteFuture());
-  const v1::SaveOrder order = OrderFor(Call(v1::SaveState::WRITING, 1));
-  EXPECT_EQ(order.action(), v1::SaveOrder::ABORT) << "else the new save would take the old attempt for its own";
+  const v1::SaveOrder order = OrderFor(Call(v1::Phase::WRITING, 1));
+  EXPECT_EQ(order.phase(), v1::Phase::ABORTING) << "else the new save would take the old attempt for its own";
   EXPECT_EQ(order.attempt(), 1u);
   EXPECT_EQ(order.request_id(), "");
 }
@@ -65,18 +65,18 @@ TEST_F(SaveAnswersTest, OrderFor_OnlyStorageRemembersTheAttempt_IsItsOutcome) {
   Recover();
   outcomes_.Keep(Outcome(4, 1, false));
   outcomes_.Keep(Outcome(4, 2, true));
-  EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITING, 1)).action(), v1::SaveOrder::ABORT) << "it has to stop first";
-  EXPECT_EQ(OrderFor(Call(v1::SaveState::STOPPED, 1)).action(), v1::SaveOrder::ABORTED);
-  EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITTEN, 2)).action(), v1::SaveOrder::COMMITTED);
-  EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITTEN, 3)).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderFor(Call(v1::Phase::WRITING, 1)).phase(), v1::Phase::ABORTING) << "it has to stop first";
+  EXPECT_EQ(OrderFor(Call(v1::Phase::STOPPED, 1)).phase(), v1::Phase::ABORTED);
+  EXPECT_EQ(OrderFor(Call(v1::Phase::WRITTEN, 2)).phase(), v1::Phase::COMMITTED);
+  EXPECT_EQ(OrderFor(Call(v1::Phase::WRITTEN, 3)).phase(), v1::Phase::WAITING);
 }
 
 TEST_F(SaveAnswersTest, OrderFor_CallThatWasRefused_StaysRefused) {
   Recover();
   outcomes_.Keep(Outcome(4, 1, true));
-  const v1::SaveState call = Call(v1::SaveState::BEGUN);
+  const v1::SaveState call = Call(v1::Phase::PLANNING);
   ASSERT_EQ(outcomes_.StillCommitted(4, CallerOf(*members_.Find(0), call), context_), std::nullopt);
-  EXPECT_EQ(OrderFor(call).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderFor(call).phase(), v1::Phase::WAITING);
   outcomes_.OnRead(4, Take<ReadStep>()->ticket, StoredAttempts{Outcome(4, 1, true)}, context_);
   EXPECT_EQ(Why(OrderFor(call)), Reason::kStepCommitted);
   saves_.Begin(4, context_);  // people have removed the step, and another rank saves it again
@@ -84,10 +84,10 @@ TEST_F(SaveAnswersTest, OrderFor_CallThatWasRefused_StaysRefused) {
 }
 
 TEST_F(SaveAnswersTest, OutcomeFor_AttemptOfWhichNothingIsKnown_IsAbortedOnlyIfNobodyCanCommitIt) {
-  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::WAIT) << "storage has not answered";
+  EXPECT_EQ(OutcomeOf(1).phase(), v1::Phase::WAITING) << "storage has not answered";
   Recover();
   leftovers_.Add({4, 1});
-  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
+  EXPECT_EQ(OutcomeOf(1).phase(), v1::Phase::WAITING) << "ranks may come back with it";
   EXPECT_EQ(Why(OutcomeOf(2)), Reason::kNotCommitted);
   outcomes_.Keep(Outcome(4, 3, false));
   EXPECT_EQ(Why(OutcomeOf(2)), Reason::kSuperseded);
@@ -100,10 +100,10 @@ TEST_F(SaveAnswersTest, OutcomeFor_OutcomeThatCouldNotBeRead_Waits) {
   unread.damaged = true;
   unread.error = MakeError(Reason::kStorageError, "I/O error");
   outcomes_.Keep(unread);
-  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OutcomeOf(1).phase(), v1::Phase::WAITING);
   EXPECT_EQ(ReasonOf(StatusFromProto(OutcomeOf(1).stalled())), Reason::kStorageError);
   outcomes_.Keep(Outcome(4, 1, true));
-  EXPECT_EQ(OutcomeOf(1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OutcomeOf(1).phase(), v1::Phase::COMMITTED);
   EXPECT_EQ(OutcomeOf(1).directory(), "demo/000000000004/0001");
 }
 

@@ -46,7 +46,7 @@ absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const
     std::vector<NamedRank> passed;
     for (const auto& [rank, member] : context.members.members()) {
       if (member.current_step().value_or(-1) < request.step()) continue;
-      passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *member.current_step())});
+      passed.push_back({rank, v1::Phase::ARMING, absl::StrCat("last reported step ", *member.current_step())});
     }
     if (!passed.empty() && saves.Active(request.step()) == nullptr) {
       return ErrorNaming(Reason::kStepPassed, context, {"save", request.step()},
@@ -99,7 +99,7 @@ void SaveRequests::Cancel(const CheckpointKey& key, const JobContext& context) {
 }
 
 News SaveRequests::OnReport(const Member& member, const JobContext& context) {
-  return News::Step(agreement_.Report(member, context));
+  return agreement_.Report(member, context);
 }
 
 News SaveRequests::OnMember(int rank, const JobContext& context) {
@@ -113,7 +113,7 @@ void SaveRequests::OnLost(const std::vector<int>& ranks, const JobContext& conte
   std::vector<NamedRank> lost;
   for (int rank : ranks) {
     agreement_.OnLost(rank);
-    lost.push_back({rank, v1::RankProgress::ARMING, "its agent is gone"});
+    lost.push_back({rank, v1::Phase::ARMING, "its agent is gone"});
   }
   for (SaveRequest& request : requests_) {
     if (!Waits(request)) continue;
@@ -158,7 +158,7 @@ void SaveRequests::CheckTrainers(SaveRequest& request, const JobContext& context
   std::vector<NamedRank> lost;
   for (const auto& [rank, member] : context.members.members()) {
     if (!HasLostTrainer(request, member)) continue;
-    lost.push_back({rank, request.agreed ? v1::RankProgress::WAITING : v1::RankProgress::ARMING, "its trainer ended"});
+    lost.push_back({rank, request.agreed ? v1::Phase::WAITING : v1::Phase::ARMING, "its trainer ended"});
   }
   if (lost.empty()) return;
   End(request, ErrorNaming(Reason::kTrainerLost, context, {"save", request.step}, "lost the trainer", std::move(lost)),
@@ -168,7 +168,7 @@ void SaveRequests::CheckTrainers(SaveRequest& request, const JobContext& context
 void SaveRequests::EndAsIncomplete(SaveRequest& request, const JobContext& context) {
   std::vector<NamedRank> absent;
   for (int rank : context.members.Absent()) {
-    absent.push_back({rank, v1::RankProgress::WAITING, "no agent registered"});
+    absent.push_back({rank, v1::Phase::WAITING, "no agent registered"});
   }
   End(request,
       ErrorNaming(Reason::kWorldIncomplete, context, {"save", request.step}, "not registered", std::move(absent)),
@@ -228,7 +228,7 @@ SaveRequests::Awaited SaveRequests::LookAtRanks(SaveRequest& request, const JobC
         absl::StrCat("no progress for ", DurationText(context.now - progress), ", last reported step ",
                      member.current_step().has_value() ? absl::StrCat(*member.current_step()) : "none",
                      halt.empty() ? "" : ", ", halt);
-    awaited.ranks.push_back({rank, v1::RankProgress::WAITING, detail});
+    awaited.ranks.push_back({rank, v1::Phase::WAITING, detail});
     if (context.now - progress >= phase_timeout) awaited.late.push_back(awaited.ranks.back());
   }
   return awaited;
@@ -440,7 +440,7 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
   view.set_revision(request.state == SaveRequest::State::kEnded ? request.end_revision : context.revision);
   view.set_world_size(static_cast<uint32_t>(context.members.world_size()));
   SetTimestamp(request.created_wall, *view.mutable_create_time());
-  view.set_state(request.state == SaveRequest::State::kEnded ? v1::Checkpoint::ABORTED : v1::Checkpoint::PREPARING);
+  view.set_state(request.state == SaveRequest::State::kEnded ? v1::Phase::ABORTED : v1::Phase::PREPARING);
   if (!request.error.ok()) *view.mutable_error() = StatusToProto(request.error);
   const std::vector<NamedRank> awaited = request.agreed ? std::vector<NamedRank>() : agreement_.Awaited(context);
   const bool late = context.now - request.progress > context.options.phase_timeout / 2;
@@ -452,11 +452,11 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
     const Member* member = context.members.Find(rank);
     const std::string halt = member == nullptr || !Waits(request) ? "" : HaltOf(*member, context);
     const bool is_late = Waits(request) && (!halt.empty() || (late && found != awaited_rank.end()));
-    tally.Add(v1::RankProgress::WAITING, 0, 0, is_late);
+    tally.Add(v1::Phase::WAITING, 0, 0, is_late);
     if (!shown.contains(rank)) continue;
     v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(rank));
-    progress.set_phase(v1::RankProgress::WAITING);
+    progress.set_phase(v1::Phase::WAITING);
     if (member != nullptr) {
       progress.set_node(member->node);
       SetDuration(context.now - member->stepped, *progress.mutable_idle());

@@ -14,11 +14,11 @@
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/job/outcome_book.h"
 #include "coordinator/job/save_request.h"
+#include "coordinator/membership/news.h"
 #include "coordinator/save/saves.h"
 #include "coordinator/save/step_agreement.h"
 

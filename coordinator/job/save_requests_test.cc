@@ -69,7 +69,7 @@ class SaveRequestsTest : public PartTest {
 
 TEST_F(SaveRequestsTest, Advance_RanksAgree_TheSaveOfThatStepAnswersIt) {
   ASSERT_TRUE(Ask("r").ok());
-  EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
+  EXPECT_EQ(ViewOf("r").state(), v1::Phase::PREPARING);
   EXPECT_TRUE(requests_.agreeing());
   Agree();
   ASSERT_TRUE(ViewOf("r").has_step()) << "the ranks have agreed";
@@ -170,10 +170,10 @@ TEST_F(SaveRequestsTest, OnSaveBegun_RequestWasCancelledAfterTheAgreement_TakesT
   EXPECT_EQ(Why("r"), Reason::kSaveCancelled);
   Save& other = saves_.Begin(step + 1, context_);
   (void)requests_.OnSaveBegun(other, context_);
-  EXPECT_EQ(other.phase(), Save::Phase::kCollecting);
+  EXPECT_EQ(other.phase(), v1::Phase::COLLECTING);
   Save& save = saves_.Begin(step, context_);
   (void)requests_.OnSaveBegun(save, context_);
-  EXPECT_EQ(save.phase(), Save::Phase::kAborting);
+  EXPECT_EQ(save.phase(), v1::Phase::ABORTING);
 }
 
 TEST_F(SaveRequestsTest, OnSaveBegun_AnotherAskerHasEnded_TheSaveAnswersTheOneThatWaits) {
@@ -186,7 +186,7 @@ TEST_F(SaveRequestsTest, OnSaveBegun_AnotherAskerHasEnded_TheSaveAnswersTheOneTh
   EXPECT_EQ(Why("hasty"), Reason::kRankLate);
   Save& save = saves_.Begin(step, context_);
   (void)requests_.OnSaveBegun(save, context_);
-  EXPECT_EQ(save.phase(), Save::Phase::kCollecting) << "somebody still wants it";
+  EXPECT_EQ(save.phase(), v1::Phase::COLLECTING) << "somebody still wants it";
   EXPECT_TRUE(save.HasRequest("patient"));
   EXPECT_FALSE(save.HasRequest("hasty"));
   EXPECT_EQ(Why("hasty"), Reason::kRankLate);
@@ -218,7 +218,7 @@ TEST_F(SaveRequestsTest, Advance_SaveOfTheStepEndedBeforeAllHadAgreed_AgreesOnAL
   ASSERT_TRUE(save.ended());
   Answer(v1::ArmState::AGREED, step);
   Advance();
-  EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
+  EXPECT_EQ(ViewOf("r").state(), v1::Phase::PREPARING);
   EXPECT_FALSE(ViewOf("r").has_step()) << "nobody begins step " << ViewOf("r").step() << " again";
   ASSERT_TRUE(requests_.Order().has_value());
   EXPECT_GT(requests_.Order()->step(), step);
@@ -276,7 +276,7 @@ TEST_F(SaveRequestsTest, Advance_AFarStepIsAgreedOn_AnEarlierSaveComesFirst) {
     Advance();
     EXPECT_EQ(requests_.Order()->action(), v1::ArmOrder::ARM) << "now it is the far one's turn";
     EXPECT_EQ(requests_.Order()->step(), 5000);
-    EXPECT_EQ(ViewOf("far").state(), v1::Checkpoint::PREPARING);
+    EXPECT_EQ(ViewOf("far").state(), v1::Phase::PREPARING);
     for (int rank = 0; rank < 2; ++rank) Step(rank, 10, 50);
   }
 }
@@ -297,7 +297,7 @@ TEST_F(SaveRequestsTest, Cancel_SeveralAskForTheSave_EndsThemAll) {
   Advance();
   EXPECT_EQ(Why("first"), Reason::kSaveCancelled);
   EXPECT_EQ(Why("second"), Reason::kSaveCancelled);
-  EXPECT_EQ(ViewOf("other").state(), v1::Checkpoint::PREPARING) << "it is another save";
+  EXPECT_EQ(ViewOf("other").state(), v1::Phase::PREPARING) << "it is another save";
 }
 
 TEST_F(SaveRequestsTest, Cancel_SeveralAskBeforeTheRanksAgree_EndsThemAll) {
@@ -336,7 +336,7 @@ TEST_F(SaveRequestsTest, Advance_AgreedStepWasCommittedBeforeTheRequest_WaitsFor
   ASSERT_TRUE(Ask("r").ok());
   Agree();
   ASSERT_TRUE(ViewOf("r").has_step());
-  EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
+  EXPECT_EQ(ViewOf("r").state(), v1::Phase::PREPARING);
   StoredAttempt now = Outcome(ViewOf("r").step(), 2, true);
   now.lineage.sequence = 1;
   outcomes_.Keep(now);

@@ -55,7 +55,9 @@ TEST_P(PlantedTest, Fault_Planted_IsCaughtWithinAFewSeeds) {
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
                          testing::Values(PlantedFault::kOutcomeOverwritten, PlantedFault::kWrittenTooEarly,
-                                         PlantedFault::kDoubtConcealed));
+                                         PlantedFault::kDoubtConcealed, PlantedFault::kTokenWithheld,
+                                         PlantedFault::kTokenForAll, PlantedFault::kOvertakenTaken,
+                                         PlantedFault::kFilesStay));
 
 }  // namespace
 }  // namespace cairn

@@ -31,7 +31,7 @@ class TimelineTest : public TwoRankFixture {
     }
     return told;
   }
-  void ReportAs(int rank, v1::SaveState::Phase phase) { Report(rank, Trainer(rank), {InAttempt(rank, 1, phase)}); }
+  void ReportAs(int rank, v1::Phase::Value phase) { Report(rank, Trainer(rank), {InAttempt(rank, 1, phase)}); }
 };
 
 TEST_F(TimelineTest, Request_EndsBeforeARankHasBegun_IsToldWithItsReason) {
@@ -62,17 +62,17 @@ TEST_F(TimelineTest, Save_Committed_SaysWhoWaitedForWhom) {
   Answer<ReserveAttempt>([](Job& job, const ReserveAttempt& what, const Moment& at) {
     job.OnReserved(what.step, what.ticket, Reserved{1, kNonce}, at);
   });
-  for (int rank : {0, 1}) ReportAs(rank, v1::SaveState::STAGING);
+  for (int rank : {0, 1}) ReportAs(rank, v1::Phase::STAGING);
   Pass(absl::Seconds(1));
-  ReportAs(1, v1::SaveState::STAGED);
-  ReportAs(1, v1::SaveState::WRITING);
+  ReportAs(1, v1::Phase::STAGED);
+  ReportAs(1, v1::Phase::WRITING);
   Pass(absl::Seconds(3));
-  ReportAs(0, v1::SaveState::STAGED);
-  ReportAs(0, v1::SaveState::WRITING);
+  ReportAs(0, v1::Phase::STAGED);
+  ReportAs(0, v1::Phase::WRITING);
   Pass(absl::Seconds(2));
-  ReportAs(0, v1::SaveState::WRITTEN);
+  ReportAs(0, v1::Phase::WRITTEN);
   Pass(absl::Seconds(4));
-  ReportAs(1, v1::SaveState::WRITTEN);
+  ReportAs(1, v1::Phase::WRITTEN);
   Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
     job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
   });
@@ -105,7 +105,7 @@ TEST_F(TimelineTest, Save_RankNeverCalls_IsNamedUntilTheAbort) {
 }
 
 TEST_F(TimelineTest, Load_Done_HasItsStepAndItsParts) {
-  const auto load = [&](int rank, v1::LoadState::Phase phase) {
+  const auto load = [&](int rank, v1::Phase::Value phase) {
     v1::AgentState state = StateWith(Trainer(rank));
     v1::LoadState& call = *state.add_loads();
     call.set_number(1);
@@ -114,7 +114,7 @@ TEST_F(TimelineTest, Load_Done_HasItsStepAndItsParts) {
     call.set_phase(phase);
     Synchronize(rank, state);
   };
-  for (int rank : {0, 1}) load(rank, v1::LoadState::BEGUN);
+  for (int rank : {0, 1}) load(rank, v1::Phase::PLANNING);
   Pass(absl::Seconds(1));
   Answer<PlanLoad>([](Job& job, const PlanLoad& what, const Moment& at) {
     PlannedLoad planned;
@@ -124,9 +124,9 @@ TEST_F(TimelineTest, Load_Done_HasItsStepAndItsParts) {
     planned.total_bytes_read = 77;
     job.OnLoadPlanned(what.number, what.ticket, planned, at);
   });
-  for (int rank : {0, 1}) load(rank, v1::LoadState::READING);
+  for (int rank : {0, 1}) load(rank, v1::Phase::READING);
   Pass(absl::Seconds(3));
-  for (int rank : {0, 1}) load(rank, v1::LoadState::DONE);
+  for (int rank : {0, 1}) load(rank, v1::Phase::DONE);
   const v1::Timeline done = Ended();
   EXPECT_EQ(done.kind(), v1::Timeline::LOAD);
   EXPECT_EQ(done.step(), 8);

@@ -16,13 +16,13 @@ TEST_F(TrainerTest, Trainer_SuccessorOfOneThatEndedBeforeItBegan_TakesItsPlace) 
   Report(1, 0);
   Pass(absl::Seconds(1));
   Report(1, 999, {Begun(1, 2)});
-  EXPECT_NE(OrderOf(0, 2).action(), v1::SaveOrder::ABORT);
+  EXPECT_NE(OrderOf(0, 2).phase(), v1::Phase::ABORTING);
   EXPECT_TRUE(Take<PlanSave>().has_value()) << "both are in it";
 }
 
 TEST_F(TrainerTest, WhatAPredecessorStaged_IsNotCommittedWithTheirSuccessors) {
   v1::SaveState staged = Begun(0, 1);
-  staged.set_phase(v1::SaveState::STAGED);
+  staged.set_phase(v1::Phase::STAGED);
   staged.set_trainer_incarnation(Trainer(0));
   Report(0, 900, {staged});  // all trainers start again before rank 1 has begun; the agent tells both in one message
   Report(1, 901);
@@ -34,11 +34,11 @@ TEST_F(TrainerTest, WhatAPredecessorStaged_IsNotCommittedWithTheirSuccessors) {
 
 TEST_F(TrainerTest, TrainerThatLeftAfterItStaged_IsNotMissed) {
   v1::SaveState staged = Begun(0, 1);
-  staged.set_phase(v1::SaveState::STAGED);
+  staged.set_phase(v1::Phase::STAGED);
   Report(0, Trainer(0), {staged});
   Report(0, 0, {staged});
   Pass(absl::Seconds(1));
-  EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COLLECTING);
+  EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Phase::COLLECTING);
 }
 
 TEST_F(TrainerTest, TrainerThatEndsAndHasNoSuccessor_IsNamed) {
@@ -61,7 +61,7 @@ TEST_F(TrainerTest, Outcome_OfAPredecessor_IsNotToldToItsSuccessor) {
   Report(0, 0, {Begun(0, 1)});
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kTrainerLost);
   Pass(absl::Seconds(1));
-  EXPECT_EQ(OrderOf(1, 1).action(), v1::SaveOrder::WAIT) << OrderOf(1, 1).ShortDebugString();
+  EXPECT_EQ(OrderOf(1, 1).phase(), v1::Phase::WAITING) << OrderOf(1, 1).ShortDebugString();
   // The successor of rank 0 joins it.
   Report(0, 900, {Begun(0, 1, 2)});
   EXPECT_TRUE(Take<PlanSave>().has_value());
@@ -72,7 +72,7 @@ TEST_F(TrainerTest, Trainer_AttachedAfterTheAbort_BeginsANewSave) {
   Report(0, 0, {Begun(0, 1)});
   Report(1, 901);
   Report(1, 901, {Begun(1, 1)});
-  EXPECT_EQ(OrderOf(1, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(OrderOf(1, 1).phase(), v1::Phase::WAITING);
 }
 
 }  // namespace

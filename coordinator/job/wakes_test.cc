@@ -55,7 +55,7 @@ class WakesTest : public JobFixture {
   }
   static v1::SaveState Staging(int rank) {
     v1::SaveState save = Begun(rank, 100);
-    save.set_phase(v1::SaveState::STAGING);
+    save.set_phase(v1::Phase::STAGING);
     save.set_plan_digest("plan");
     return save;
   }
@@ -70,7 +70,7 @@ TEST_F(WakesTest, UnchangedSave_EachAgentIsAskedTwice) {
   });
   AskWoken();
   EXPECT_EQ(asked_, kRanks) << "to write";
-  for (int rank = 0; rank < kRanks; ++rank) Say(rank, {InAttempt(rank, 100, v1::SaveState::STAGED)});
+  for (int rank = 0; rank < kRanks; ++rank) Say(rank, {InAttempt(rank, 100, v1::Phase::STAGED)});
   for (int rank = 0; rank < kRanks; ++rank) Say(rank, {Written(rank, 100)});
   EXPECT_EQ(asked_, kRanks) << "nothing new for anybody while all stage, write and have written";
   Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
@@ -82,13 +82,13 @@ TEST_F(WakesTest, UnchangedSave_EachAgentIsAskedTwice) {
   });
   AskWoken();
   EXPECT_EQ(asked_, 2 * kRanks) << "the outcome";
-  EXPECT_EQ(OrderOf(0, 100).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(0, 100).phase(), v1::Phase::COMMITTED);
 }
 
 TEST_F(WakesTest, Planned_OnlyThoseThatDoNotFollowThePlan_AreAsked) {
   for (int rank = 0; rank < kRanks; ++rank) Say(rank, {rank % 8 == 0 ? Begun(rank, 100) : Staging(rank)});
   EXPECT_EQ(asked_, kRanks / 8);
-  EXPECT_EQ(OrderOf(1, 100).action(), v1::SaveOrder::STAGE) << "the others are told when they ask";
+  EXPECT_EQ(OrderOf(1, 100).phase(), v1::Phase::STAGING) << "the others are told when they ask";
 }
 
 }  // namespace

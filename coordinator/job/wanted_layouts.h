@@ -9,9 +9,9 @@
 
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/base/rank_table.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
+#include "coordinator/membership/news.h"
 
 namespace cairn {
 

@@ -39,9 +39,9 @@ class ExchangeTest : public JobFixture {
     committed.attempt = 1;
     committed.committed = true;
     Recover(StoredAttempts{committed});
-    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
+    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, v1::Phase::PLANNING);
   }
-  void ReportCall(int rank, LoadState::Phase phase, bool staged = false, const std::string& error = "") {
+  void ReportCall(int rank, v1::Phase::Value phase, bool staged = false, const std::string& error = "") {
     LoadState call;
     call.set_number(1);
     call.set_phase(phase);
@@ -51,7 +51,7 @@ class ExchangeTest : public JobFixture {
     call.set_bytes_done(++bytes_done_);  // each report is progress
     call.set_trainer_incarnation(Trainer(rank));
     call.set_strict(true);
-    if (phase != LoadState::BEGUN) call.set_plan_digest("plan");
+    if (phase != v1::Phase::PLANNING) call.set_plan_digest("plan");
     call.set_exchange_refusal(refusal_[rank]);
     if (!error.empty()) {
       *call.mutable_error() = StatusToProto(MakeError(Reason::kTransportFailed, error, {{"ranks", "1"}}));
@@ -89,13 +89,13 @@ class ExchangeTest : public JobFixture {
         group_[rank].set_number(Orders(rank).groups(0).number());
         group_[rank].set_phase(joined ? GroupState::READY : GroupState::BUILDING);
         group_[rank].set_unique_id(rank == 0 && !joined ? std::string(128, 'i') : "");
-        ReportCall(rank, LoadState::READING, staged_);
+        ReportCall(rank, v1::Phase::READING, staged_);
       }
     }
   }
   void Stage() {
     staged_ = true;
-    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING, true);
+    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, v1::Phase::READING, true);
   }
 
   // Time in which both ranks' agents are heard, and nothing moves.
@@ -116,14 +116,14 @@ class ExchangeTest : public JobFixture {
 
 TEST_F(ExchangeTest, Reshard_GroupIsReadyAndAllHaveStaged_GoesOverNccl) {
   Plan();
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << "trainers stage while the group is built";
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING) << "trainers stage while the group is built";
   EXPECT_EQ(Way(0), Exchange::UNDECIDED);
   Join();
   EXPECT_EQ(Way(0), Exchange::UNDECIDED) << "not all have staged";
-  ReportCall(0, LoadState::READING, true);
+  ReportCall(0, v1::Phase::READING, true);
   EXPECT_EQ(Way(0), Exchange::UNDECIDED);
   EXPECT_EQ(Transport(), "");
-  ReportCall(1, LoadState::READING, true);
+  ReportCall(1, v1::Phase::READING, true);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(Way(rank), Exchange::GROUP);
     EXPECT_EQ(Order(rank).exchange().group(), Orders(rank).groups(0).number());
@@ -154,11 +154,11 @@ TEST_F(ExchangeTest, Reshard_GroupBreaksBeforeItIsUsed_GoesOverTheHostAndSaysWhy
 // Rank 0 cannot go on, and has waited a moment longer than rank 1 has taken to stage nothing.
 TEST_F(ExchangeTest, Reshard_OneRankDoesNotStage_ItAloneIsLate) {
   Plan();
-  ReportCall(0, LoadState::READING, true);
+  ReportCall(0, v1::Phase::READING, true);
   PassIdly(absl::Seconds(2));
-  ReportCall(1, LoadState::READING);
+  ReportCall(1, v1::Phase::READING);
   PassIdly(Options().phase_timeout - absl::Seconds(1));
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << Order(0).ShortDebugString();
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING) << Order(0).ShortDebugString();
   PassIdly(absl::Seconds(2));
   const absl::Status error = StatusFromProto(Order(0).error());
   EXPECT_EQ(ReasonOf(error), Reason::kRankLate) << error;
@@ -167,15 +167,15 @@ TEST_F(ExchangeTest, Reshard_OneRankDoesNotStage_ItAloneIsLate) {
 
 TEST_F(ExchangeTest, Reshard_OneRankStagesSlowly_TheOthersTimeBeginsWhenItHas) {
   Plan();
-  ReportCall(0, LoadState::READING, true);
+  ReportCall(0, v1::Phase::READING, true);
   for (int i = 0; i < 3; ++i) {
     PassIdly(Options().phase_timeout / 2);
-    ReportCall(1, LoadState::READING);
+    ReportCall(1, v1::Phase::READING);
   }
-  ReportCall(1, LoadState::READING, true);
+  ReportCall(1, v1::Phase::READING, true);
   PassIdly(Options().phase_timeout - absl::Seconds(1));
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << Order(0).ShortDebugString();
-  ReportCall(1, LoadState::READING, true);
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING) << Order(0).ShortDebugString();
+  ReportCall(1, v1::Phase::READING, true);
   PassIdly(absl::Seconds(2));
   EXPECT_EQ(MetadataOf(StatusFromProto(Order(0).error()))["ranks"], "0");
 }
@@ -185,7 +185,7 @@ TEST_F(ExchangeTest, Reshard_TrainersStageLongerThanAnIdleGroupIsKept_GoesOverNc
   Join();
   for (absl::Duration passed; passed <= Groups::kIdleTimeout; passed += Options().phase_timeout / 2) {
     Pass(Options().phase_timeout / 2);
-    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING);
+    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, v1::Phase::READING);
   }
   Stage();
   EXPECT_EQ(Way(0), Exchange::GROUP);
@@ -222,9 +222,9 @@ TEST_F(ExchangeTest, Reshard_ARankHasNoRoomForIt_GoesOverTheHostAndTheGroupStays
   Plan();
   Join();
   refusal_[1] = "32.0 MiB of shared memory are needed";
-  ReportCall(1, LoadState::READING, true);
+  ReportCall(1, v1::Phase::READING, true);
   EXPECT_EQ(Way(0), Exchange::UNDECIDED) << "not all have staged";
-  ReportCall(0, LoadState::READING, true);
+  ReportCall(0, v1::Phase::READING, true);
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Way(rank), Exchange::HOST);
   EXPECT_EQ(Transport(), "grpc (nccl: rank 1: 32.0 MiB of shared memory are needed)");
   EXPECT_EQ(Orders(0).groups_size(), 1) << "it is not at fault";
@@ -255,9 +255,9 @@ TEST_F(ExchangeTest, Reshard_NobodyWantsNccl_HasNothingToDecide) {
   StartJob(Options(), 2);
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Recover();
-  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
+  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, v1::Phase::PLANNING);
   Plan();
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ);
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING);
   EXPECT_FALSE(Order(0).has_exchange());
 }
 
@@ -265,7 +265,7 @@ TEST_F(ExchangeTest, Reshard_ARankFailsInTheExchange_BreaksTheGroupForTheNext) {
   Plan();
   Join();
   Stage();
-  ReportCall(0, LoadState::FAILED, true, "window 3 has made no progress");
+  ReportCall(0, v1::Phase::FAILED, true, "window 3 has made no progress");
   Pass(absl::Seconds(2));
   for (int rank = 0; rank < 2; ++rank) {
     const absl::Status error = StatusFromProto(Order(rank).error());
@@ -281,7 +281,7 @@ TEST_F(ExchangeTest, Reshard_ARankFailsInTheExchangeAndNcclIsRequired_IsNotToldT
   Plan();
   Join();
   Stage();
-  ReportCall(0, LoadState::FAILED, true, "window 3 has made no progress");
+  ReportCall(0, v1::Phase::FAILED, true, "window 3 has made no progress");
   Pass(absl::Seconds(2));
   const std::string next = NextActionOf(StatusFromProto(Order(1).error()));
   EXPECT_TRUE(absl::StrContains(next, "Reshard again once NCCL is tried again")) << next;
@@ -289,7 +289,7 @@ TEST_F(ExchangeTest, Reshard_ARankFailsInTheExchangeAndNcclIsRequired_IsNotToldT
 
 TEST_F(ExchangeTest, Reshard_FailsBeforeTheExchange_HasTheUsualNextAction) {
   Plan();
-  ReportCall(0, LoadState::FAILED, false, "no answer");
+  ReportCall(0, v1::Phase::FAILED, false, "no answer");
   Pass(absl::Seconds(2));
   const absl::Status error = StatusFromProto(Order(0).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
@@ -302,8 +302,8 @@ TEST_F(ExchangeTest, Reshard_GroupBreaksInTheExchangeAndNobodySaysWhy_EndsByItse
   Stage();
   group_[1].set_phase(GroupState::BROKEN);
   group_[1].set_error("cairn-gpu-worker was ended by signal 9");
-  ReportCall(1, LoadState::READING, true);
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << "the agents may say why";
+  ReportCall(1, v1::Phase::READING, true);
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING) << "the agents may say why";
   Pass(absl::Seconds(3));
   const absl::Status error = StatusFromProto(Order(0).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed));
@@ -320,33 +320,33 @@ class LoadExchangeTest : public ExchangeTest {
 
 TEST_F(LoadExchangeTest, Load_GroupIsReadyAndAllRead_GoesOverNccl) {
   Plan();
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << "ranks read while the group is built";
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING) << "ranks read while the group is built";
   EXPECT_EQ(Way(0), Exchange::UNDECIDED);
   for (const bool joined : {false, true}) {
     for (int rank = 0; rank < 2; ++rank) {
       group_[rank].set_number(Orders(rank).groups(0).number());
       group_[rank].set_phase(joined ? GroupState::READY : GroupState::BUILDING);
       group_[rank].set_unique_id(rank == 0 && !joined ? std::string(128, 'i') : "");
-      ReportCall(rank, rank == 0 ? LoadState::READING : LoadState::BEGUN);
+      ReportCall(rank, rank == 0 ? v1::Phase::READING : v1::Phase::PLANNING);
     }
   }
   EXPECT_EQ(Way(0), Exchange::UNDECIDED) << "rank 1 does not lend yet";
-  ReportCall(1, LoadState::READING);
+  ReportCall(1, v1::Phase::READING);
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Way(rank), Exchange::GROUP);
   EXPECT_EQ(Transport(), "nccl");
 }
 
 TEST_F(LoadExchangeTest, Load_ARankIsDoneBeforeTheGroupIsReady_GoesOverNccl) {
   Plan();
-  ReportCall(0, LoadState::DONE);
-  ReportCall(1, LoadState::READING);
+  ReportCall(0, v1::Phase::DONE);
+  ReportCall(1, v1::Phase::READING);
   EXPECT_EQ(Way(0), Exchange::UNDECIDED);
   for (const bool joined : {false, true}) {
     for (int rank = 0; rank < 2; ++rank) {
       group_[rank].set_number(Orders(rank).groups(0).number());
       group_[rank].set_phase(joined ? GroupState::READY : GroupState::BUILDING);
       group_[rank].set_unique_id(rank == 0 && !joined ? std::string(128, 'i') : "");
-      ReportCall(rank, rank == 0 ? LoadState::DONE : LoadState::READING);
+      ReportCall(rank, rank == 0 ? v1::Phase::DONE : v1::Phase::READING);
     }
   }
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Way(rank), Exchange::GROUP) << "it lends still";
@@ -354,7 +354,7 @@ TEST_F(LoadExchangeTest, Load_ARankIsDoneBeforeTheGroupIsReady_GoesOverNccl) {
 
 TEST_F(LoadExchangeTest, Load_NothingIsTakenFromOtherMemory_HasNothingToDecide) {
   Plan(0);
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ);
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING);
   EXPECT_FALSE(Order(0).has_exchange());
   EXPECT_EQ(Orders(0).groups_size(), 0);
 }
@@ -368,11 +368,11 @@ TEST_F(LoadExchangeTest, Load_LittleIsToBeMoved_BuildsNoGroupForIt) {
 
 TEST_F(LoadExchangeTest, Load_GroupIsNeverComplete_GoesOverTheHostAndNobodyIsLateForTheWait) {
   Plan();
-  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING);
+  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, v1::Phase::READING);
   PassIdly(Options().phase_timeout / 2 + absl::Seconds(1));
   EXPECT_EQ(Way(0), Exchange::HOST);
   PassIdly(Options().phase_timeout - absl::Seconds(2));
-  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << Order(0).ShortDebugString();
+  EXPECT_EQ(Order(0).phase(), v1::Phase::READING) << Order(0).ShortDebugString();
   PassIdly(absl::Seconds(3));
   EXPECT_TRUE(HasReason(StatusFromProto(Order(0).error()), Reason::kRankLate)) << Order(0).ShortDebugString();
 }
@@ -395,7 +395,7 @@ TEST_F(LoadExchangeTest, Load_NobodyWantsNccl_AsksForNoBytesBetweenMachines) {
   committed.attempt = 1;
   committed.committed = true;
   Recover(StoredAttempts{committed});
-  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
+  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, v1::Phase::PLANNING);
   const std::optional<PlanLoad> asked = Take<PlanLoad>();
   ASSERT_TRUE(asked.has_value());
   EXPECT_TRUE(asked->memory.empty());

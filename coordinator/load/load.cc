@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
 #include "common/base/duration_text.h"
+#include "common/base/enum_text.h"
 #include "common/rpc/transport_use.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -61,15 +62,14 @@ bool Load::AllBegun(const JobContext& context) const {
          ranks_.all(Rank::kBegun);
 }
 
-void Load::SetPhase(Phase phase, const JobContext& context) {
-  static constexpr std::array<const char*, 4> kNames = {"COLLECTING", "READING", "DONE", "FAILED"};
+void Load::SetPhase(v1::Phase::Value phase, const JobContext& context) {
   if (phase_ == phase) return;
   phase_ = phase;
   // Nobody knows which bytes of it are still under way.
-  if (phase == Phase::kFailed && way_.kind == ExchangeWay::Kind::kGroup) {
+  if (phase == v1::Phase::FAILED && way_.kind == ExchangeWay::Kind::kGroup) {
     context.groups->Break(way_.group, absl::StrCat(group_user(), " failed: ", error_.message()), context.now);
   }
-  if (phase == Phase::kDone && way_.kind == ExchangeWay::Kind::kGroup)
+  if (phase == v1::Phase::DONE && way_.kind == ExchangeWay::Kind::kGroup)
     context.groups->Release(way_.group, group_user());
   if (ended()) {
     timeline_->Finish({context.job, IsReshard() ? v1::Timeline::RESHARD : v1::Timeline::LOAD, wanted_step(), 0,
@@ -82,7 +82,7 @@ void Load::SetPhase(Phase phase, const JobContext& context) {
   const bool nothing = !wanted_step().has_value() && HasReason(error_, Reason::kNotCommitted);
   std::vector<LogField> fields = {{"load", id_}};
   if (wanted_step().has_value()) fields.emplace_back("step", *wanted_step());
-  fields.emplace_back("state", nothing ? "NOTHING_TO_LOAD" : kNames[static_cast<size_t>(phase)]);
+  fields.emplace_back("state", nothing ? "NOTHING_TO_LOAD" : EnumName(phase));
   if (!error_.ok() && !nothing) fields.emplace_back("error", error_);
   context.Log(error_.ok() || nothing ? LogLevel::kInfo : LogLevel::kWarn, "load_state", std::move(fields));
 }
@@ -115,7 +115,7 @@ bool Load::Has(int rank, const v1::LoadState& state) const {
 }
 
 bool Load::Takes(const Member& member, const v1::LoadState& state) const {
-  if (phase_ != Phase::kCollecting || ticket_ != 0 || CallOf(member.rank) != nullptr) return false;
+  if (phase_ != v1::Phase::COLLECTING || ticket_ != 0 || CallOf(member.rank) != nullptr) return false;
   // An agent whose orders did not reach it before the coordinator restarted reports the call without the plan.
   const bool same_plan = state.plan_digest() == inherited_plan_ ||
                          (state.plan_digest().empty() && member.changes == 1) ||
@@ -133,7 +133,7 @@ News Load::Join(const Member& member, const v1::LoadState& state, const JobConte
   may_be_inherited_ = may_be_inherited_ && member.changes == 1;
   if (inherited_plan_.empty()) inherited_plan_ = state.plan_digest();
   ranks_.Change(static_cast<size_t>(member.rank), [&](Rank& rank) {
-    rank.successor = rank.successor || IsSuccessor(rank, state.trainer_incarnation());
+    rank.awaited.TakeCall(state.trainer_incarnation());
     rank.begun = true;
     rank.agent = member.incarnation;
     rank.progress = context.now;
@@ -151,10 +151,10 @@ News Load::OnMember(int rank, const JobContext& context) {
 
 uint32_t Load::Rank::marks() const {
   if (!begun) return 0;
-  const bool done = state.phase() == v1::LoadState::DONE;
+  const bool done = state.phase() == v1::Phase::DONE;
   return 1u << kBegun | uint32_t{done} << kDone | uint32_t{HasFailed(state)} << kFailed |
          uint32_t{state.source_staged()} << kStaged |
-         uint32_t{done || state.phase() == v1::LoadState::READING} << kReading |
+         uint32_t{done || state.phase() == v1::Phase::READING} << kReading |
          uint32_t{!state.source_layout_digest().empty()} << kResharding | uint32_t{state.has_step()} << kWithStep;
 }
 
@@ -177,7 +177,7 @@ News Load::Follow(const Member& member, const JobContext& context) {
                                                        : "its trainer gave the call up")
             : MakeError(Reason::kTrainerLost, "its trainer ended");
   ranks_.Change(at, [&](Rank& given_up) {
-    given_up.state.set_phase(v1::LoadState::FAILED);
+    given_up.state.set_phase(v1::Phase::FAILED);
     *given_up.state.mutable_error() = StatusToProto(error);
   });
   return News::Step();
@@ -186,12 +186,12 @@ News Load::Follow(const Member& member, const JobContext& context) {
 void Load::Record(int rank, const v1::LoadState& state, absl::Time now) {
   timeline_->Mark(rank, RankMark::kCalled, now);
   const bool reshard = !state.source_layout_digest().empty();
-  if (state.phase() == v1::LoadState::READING) {
+  if (state.phase() == v1::Phase::READING) {
     if (reshard) timeline_->Mark(rank, RankMark::kStaging, now);
     if (!reshard || state.source_staged()) timeline_->Mark(rank, RankMark::kMoving, now);
   }
   if (reshard && state.source_staged()) timeline_->Mark(rank, RankMark::kStaged, now);
-  if (state.phase() == v1::LoadState::DONE) timeline_->Mark(rank, RankMark::kDone, now);
+  if (state.phase() == v1::Phase::DONE) timeline_->Mark(rank, RankMark::kDone, now);
 }
 
 News Load::Update(int index, const v1::LoadState& state, const JobContext& context) {
@@ -200,7 +200,7 @@ News Load::Update(int index, const v1::LoadState& state, const JobContext& conte
   const bool moved = before.phase() != state.phase() || before.bytes_done() != state.bytes_done() ||
                      before.storage_bytes() != state.storage_bytes() || before.plan_digest() != state.plan_digest() ||
                      before.source_staged() != state.source_staged();
-  if (!moved || (before.phase() == v1::LoadState::DONE && !HasFailed(state))) return {};
+  if (!moved || (before.phase() == v1::Phase::DONE && !HasFailed(state))) return {};
   const size_t failed = ranks_.count(Rank::kFailed), done = ranks_.count(Rank::kDone);
   const size_t staged = ranks_.count(Rank::kStaged), reading = ranks_.count(Rank::kReading);
   ranks_.Change(at, [&](Rank& rank) {
@@ -216,16 +216,16 @@ News Load::Update(int index, const v1::LoadState& state, const JobContext& conte
                     (ranks_.count(Rank::kReading) > reading && ranks_.all(Rank::kReading)));
 }
 
-v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
-  if (!rank.begun) return v1::RankProgress::WAITING;
+v1::Phase::Value Load::PhaseOf(const Rank& rank) const {
+  if (!rank.begun) return v1::Phase::WAITING;
   switch (rank.state.phase()) {
-    case v1::LoadState::READING:
-      return !rank.state.source_layout_digest().empty() && !rank.state.source_staged() ? v1::RankProgress::STAGING
-                                                                                       : v1::RankProgress::READING;
-    case v1::LoadState::DONE:
-      return v1::RankProgress::DONE;
+    case v1::Phase::READING:
+      return !rank.state.source_layout_digest().empty() && !rank.state.source_staged() ? v1::Phase::STAGING
+                                                                                       : v1::Phase::READING;
+    case v1::Phase::DONE:
+      return v1::Phase::DONE;
     default:
-      return has_plan() ? v1::RankProgress::READING : v1::RankProgress::PLANNING;
+      return has_plan() ? v1::Phase::READING : v1::Phase::PLANNING;
   }
 }
 
@@ -242,7 +242,7 @@ std::vector<int> Load::Awaited(const JobContext& context) const {
   const bool all_begun = AllBegun(context);
   // A rank that has not staged its source holds up all ranks that take bytes from it.
   const auto stages = [](const Rank& rank) {
-    return !rank.state.source_staged() && rank.state.phase() != v1::LoadState::DONE;
+    return !rank.state.source_staged() && rank.state.phase() != v1::Phase::DONE;
   };
   const bool staging = has_plan() && IsReshard() && std::any_of(ranks_.begin(), ranks_.end(), stages);
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -250,7 +250,7 @@ std::vector<int> Load::Awaited(const JobContext& context) const {
     const bool awaited = !all_begun    ? !rank.begun
                          : !has_plan() ? !HasLayouts(rank.state, context)
                          : staging     ? stages(rank)
-                                       : rank.state.phase() != v1::LoadState::DONE;
+                                       : rank.state.phase() != v1::Phase::DONE;
     if (awaited) ranks.push_back(static_cast<int>(i));
   }
   return ranks;
@@ -264,7 +264,7 @@ void Load::Fail(absl::Status error, const JobContext& context) {
     error_ = WithMetadata(
         error_, {{"next", AdviceAfterFailedExchange(IsReshard() ? "Reshard" : "Load", required, ExchangeUse::kLoads)}});
   }
-  SetPhase(Phase::kFailed, context);
+  SetPhase(v1::Phase::FAILED, context);
 }
 
 std::vector<int> Load::Owing(const JobContext& context) const {
@@ -338,7 +338,7 @@ void Load::AdvanceOnce(const JobContext& context) {
     storage_bytes_ += rank.state.storage_bytes();
     if (SlownessOf(rank.state.io_path()) > SlownessOf(io_path_)) io_path_ = rank.state.io_path();
   }
-  SetPhase(Phase::kDone, context);
+  SetPhase(v1::Phase::DONE, context);
 }
 
 void Load::Plan(const JobContext& context) {
@@ -397,7 +397,7 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, c
     const auto bytes = IsReshard() ? std::nullopt : std::optional(plan_.transport_bytes);
     if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now, bytes), context)) return;
   }
-  SetPhase(Phase::kReading, context);
+  SetPhase(v1::Phase::READING, context);
 }
 
 bool Load::CheckExchange(const JobContext& context) {

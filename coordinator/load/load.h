@@ -20,12 +20,13 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "coordinator/decision/awaited_rank.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/membership/counted_ranks.h"
+#include "coordinator/membership/news.h"
 #include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
@@ -33,8 +34,6 @@ namespace cairn {
 // A function of reports, results and `context.now`. Not thread-safe.
 class Load {
  public:
-  enum class Phase { kCollecting, kReading, kDone, kFailed };
-
   // `id` counts the operations of the job. `inherited_plan` is empty for an operation that begins now. If it began
   // under an earlier coordinator, it is the plan by which ranks read already.
   // `wall` is only shown to people.
@@ -47,12 +46,12 @@ class Load {
 
   uint64_t id() const { return id_; }
   absl::Time created() const { return created_; }
-  Phase phase() const { return phase_; }
+  v1::Phase::Value phase() const { return phase_; }
   // Nothing while only "the latest" is wanted, and for a reshard or an import.
   std::optional<int64_t> wanted_step() const;
   // Returns whether it reads this step, wants it, or has begun to look for the one that it takes.
   bool MayRead(int64_t step) const;
-  bool ended() const { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
+  bool ended() const { return phase_ == v1::Phase::DONE || phase_ == v1::Phase::FAILED; }
   const absl::Status& error() const { return error_; }
 
   // Returns whether `state` is the rank's call in this operation: its trainer and the trainer's own number for it name
@@ -90,17 +89,12 @@ class Load {
     uint64_t agent = 0;
     v1::LoadState state;
     absl::Time progress = absl::InfinitePast();
-    bool seen = false;
-    uint64_t seen_trainer = 0;
-    // True if that trainer took the place of another one that was waited for before.
-    bool successor = false;
-    // The time since which the rank has no trainer, while it has not begun.
-    absl::Time trainer_gone = absl::InfiniteFuture();
+    AwaitedRank awaited;
   };
 
   // What all ranks are told alike, and how far the load is.
   struct Told {
-    Phase phase = Phase::kCollecting;
+    v1::Phase::Value phase = v1::Phase::COLLECTING;
     ExchangeWay::Kind way = ExchangeWay::Kind::kNone;
 
     bool operator==(const Told&) const = default;
@@ -115,7 +109,7 @@ class Load {
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
-  v1::RankProgress::Phase PhaseOf(const Rank& rank) const;
+  v1::Phase::Value PhaseOf(const Rank& rank) const;
   absl::Time ProgressOf(int rank, const JobContext& context) const;
   std::vector<int> Awaited(const JobContext& context) const;
   // The ranks that owe bytes to others, or for whose call others wait.
@@ -124,12 +118,7 @@ class Load {
   // Looks at one rank's agent and trainer. While a rank has not begun, its agent counts only when it was heard since
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, const JobContext& context);
-  // Notes which trainer the rank has.
-  static void See(Rank& rank, const Member& member, absl::Time now);
   bool CheckMembers(const JobContext& context);
-  // Is called before the load ends because ranks or trainers were lost. A trainer that took the place of a lost one is
-  // released, so that its call begins a new operation.
-  void ReleaseSuccessors();
   bool CheckErrors(const JobContext& context);
   // Adds to `error` which step to load instead, if the error is damage of the checkpoint.
   absl::Status WithOlderStep(absl::Status error, const JobContext& context) const;
@@ -152,10 +141,9 @@ class Load {
   std::string group_user() const { return absl::StrCat("load ", id_); }
   // Unspecified while it is not decided, and if NCCL is not wanted.
   v1::Transport exchange_transport() const;
-  static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void AdvanceOnce(const JobContext& context);
   void Plan(const JobContext& context);
-  void SetPhase(Phase phase, const JobContext& context);
+  void SetPhase(v1::Phase::Value phase, const JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
   uint64_t Line() const;
   // Frees what an ended load does not need any more.
@@ -167,7 +155,7 @@ class Load {
   // True while all its calls stood in the first reports of their agents: they may have begun under an earlier
   // coordinator.
   bool may_be_inherited_ = true;
-  Phase phase_ = Phase::kCollecting;
+  v1::Phase::Value phase_ = v1::Phase::COLLECTING;
   CountedRanks<Rank> ranks_;
   Told told_;  // when Advance was called last
 

@@ -36,7 +36,7 @@ std::string VerifyText(const std::string& job, int64_t step) {
 // Returns the step that the trainer is about to save; nothing if it is in no save.
 std::optional<int64_t> SavedStepOf(const Member& member) {
   for (const v1::SaveState& state : member.state.saves()) {
-    if (state.phase() == v1::SaveState::BEGUN || state.phase() == v1::SaveState::STAGING) return state.step();
+    if (state.phase() == v1::Phase::PLANNING || state.phase() == v1::Phase::STAGING) return state.step();
   }
   return std::nullopt;
 }
@@ -63,11 +63,11 @@ std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const Job
         absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                         FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
       }
-      if (const std::string halt = HaltOf(*member, context);
-          !halt.empty() && rank.state.phase() != v1::LoadState::DONE) {
+      if (const std::string halt = HaltOf(*member, context); !halt.empty() && rank.state.phase() != v1::Phase::DONE) {
         absl::StrAppend(&detail, ", ", halt);
       }
-      if (const absl::Duration gone = context.now - rank.trainer_gone; !rank.begun && gone >= absl::ZeroDuration()) {
+      if (const absl::Duration gone = context.now - rank.awaited.trainer_gone();
+          !rank.begun && gone >= absl::ZeroDuration()) {
         absl::StrAppend(&detail, ", its trainer ended ", DurationText(gone), " ago, and the next one has ",
                         DurationText(std::max(kNextTrainerGrace - gone, absl::ZeroDuration())),
                         " left to attach before the load is given up");
@@ -95,7 +95,8 @@ bool Load::CheckMembers(const JobContext& context) {
     if (fault.has_value()) faults.Add(index, PhaseOf(ranks_[i]), *std::move(fault));
   }
   if (!faults.empty()) {
-    ReleaseSuccessors();
+    // Those that have a plan have all begun it, and were told so: they are in it together.
+    if (!has_plan()) ReleaseSuccessors(ranks_, *timeline_);
     Fail(std::move(faults).ToError(context, operation()), context);
   }
   return !ended();
@@ -106,56 +107,30 @@ std::optional<MemberFault> Load::LookAt(int index, const JobContext& context) {
   if (member == nullptr) {
     const Rank& rank = ranks_[static_cast<size_t>(index)];
     // Others may still take bytes from a rank that is done itself.
-    if (!rank.begun && !rank.seen) return std::nullopt;
+    if (!rank.begun && !rank.awaited.agent_seen()) return std::nullopt;
     return MemberFault{false, "its agent is gone"};
   }
   const Rank& rank = ranks_[static_cast<size_t>(index)];
   if (!rank.begun && member->heard < created_) return std::nullopt;
   const bool same_agent = !rank.begun || member->incarnation == rank.agent;
   ranks_.Change(static_cast<size_t>(index), [&](Rank& seen) {
-    seen.seen = true;
-    if (same_agent && member->reported) See(seen, *member, context.now);
+    seen.awaited.SeeAgent();
+    const bool looks = same_agent && member->reported && (!seen.begun || seen.awaited.trainer() == 0);
+    if (looks) seen.awaited.SeeTrainer(*member, context.now);
   });
   if (!same_agent) return MemberFault{false, "its agent was restarted"};
   if (!member->reported) return std::nullopt;
   const Rank& rank_now = ranks_[static_cast<size_t>(index)];
   const v1::TrainerState& trainer = member->state.trainer();
   if (!rank_now.begun) {
-    if (context.now - rank_now.trainer_gone < kNextTrainerGrace) return std::nullopt;
+    if (context.now - rank_now.awaited.trainer_gone() < kNextTrainerGrace) return std::nullopt;
     return MemberFault{true, "its trainer ended and none has taken its place"};
   }
   // If the rank's load has failed, its error counts, and not that its trainer then ended.
-  if (HasFailed(rank_now.state) || rank_now.state.phase() == v1::LoadState::DONE || rank_now.seen_trainer == 0)
+  if (HasFailed(rank_now.state) || rank_now.state.phase() == v1::Phase::DONE || rank_now.awaited.trainer() == 0)
     return std::nullopt;
   if (trainer.attached() && trainer.incarnation() == rank_now.state.trainer_incarnation()) return std::nullopt;
   return MemberFault{true, "its trainer ended"};
-}
-
-void Load::See(Rank& rank, const Member& member, absl::Time now) {
-  const v1::TrainerState& trainer = member.state.trainer();
-  if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) {
-    rank.successor = rank.successor || IsSuccessor(rank, trainer.incarnation());
-    rank.seen_trainer = trainer.incarnation();
-  }
-  if (rank.begun) return;
-  if (trainer.attached()) {
-    rank.trainer_gone = absl::InfiniteFuture();
-  } else if (rank.seen_trainer != 0) {
-    rank.trainer_gone = std::min(rank.trainer_gone, now);
-  }
-}
-
-bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
-  return rank.seen_trainer != 0 && rank.seen_trainer != trainer;
-}
-
-void Load::ReleaseSuccessors() {
-  if (has_plan()) return;  // all have begun it, and were told so: they are in it together
-  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
-    if (!ranks_[i].successor) continue;
-    timeline_->Forget(static_cast<int>(i));
-    ranks_.Change(i, [](Rank& rank) { rank = Rank(); });
-  }
 }
 
 bool Load::CheckErrors(const JobContext& context) {
@@ -169,7 +144,7 @@ bool Load::CheckErrors(const JobContext& context) {
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the load up without a reason");
       errors.push_back({static_cast<int>(i), PhaseOf(rank), std::move(error)});
     } else {
-      others_over = others_over && rank.state.phase() == v1::LoadState::DONE;
+      others_over = others_over && rank.state.phase() == v1::Phase::DONE;
     }
   }
   if (errors.empty()) return true;
@@ -183,7 +158,7 @@ bool Load::CheckErrors(const JobContext& context) {
       return std::any_of(reasons.begin(), reasons.end(), [&](Reason reason) { return HasReason(error.error, reason); });
     });
   };
-  if (all_are({Reason::kTrainerLost})) ReleaseSuccessors();
+  if (all_are({Reason::kTrainerLost}) && !has_plan()) ReleaseSuccessors(ranks_, *timeline_);
   // A rank that gave up because its time was over waited for others, unless it owed bytes itself.
   std::vector<int> owing;
   bool owes_itself = false;
@@ -252,7 +227,7 @@ bool Load::CheckInherited(const JobContext& context) {
   if (AllBegun(context) || !AnswersAreIn(context)) return true;
   std::vector<NamedRank> gone;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), v1::RankProgress::READING, "it is not in it any more"});
+    if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), v1::Phase::READING, "it is not in it any more"});
   }
   Fail(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "lost the load while the coordinator restarted",
                    std::move(gone)),

@@ -7,7 +7,7 @@
 namespace cairn {
 
 inline bool HasFailed(const v1::LoadState& state) {
-  return state.phase() == v1::LoadState::FAILED || state.phase() == v1::LoadState::STOPPED;
+  return state.phase() == v1::Phase::FAILED || state.phase() == v1::Phase::STOPPED;
 }
 
 }  // namespace cairn

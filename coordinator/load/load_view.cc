@@ -30,28 +30,30 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
   order.set_trainer_incarnation(state.trainer_incarnation());
   if (wanted_step().has_value()) order.set_step(*wanted_step());
   switch (phase_) {
-    case Phase::kCollecting:
-      order.set_action(v1::LoadOrder::WAIT);
+    case v1::Phase::COLLECTING:
+      order.set_phase(v1::Phase::WAITING);
       break;
-    case Phase::kReading:
-      order.set_action(v1::LoadOrder::READ);
+    case v1::Phase::READING:
+      order.set_phase(v1::Phase::READING);
       order.set_plan_digest(plan_.plan_digest);
       order.set_source_plan_digest(plan_.source_plan_digest);
       order.set_transfer_token(plan_.transfer_token);
       if (plan_.IsStep()) order.set_line(Line());
       AddExchange(order);
       break;
-    case Phase::kDone:
-      order.set_action(v1::LoadOrder::DONE);
+    case v1::Phase::DONE:
+      order.set_phase(v1::Phase::DONE);
       order.set_plan_digest(plan_.plan_digest);
       order.set_total_bytes_read(plan_.total_bytes_read);
       order.set_unique_bytes(plan_.unique_bytes);
       order.set_storage_bytes(storage_bytes_);
       order.set_io_path(io_path_);
       break;
-    case Phase::kFailed:
-      order.set_action(v1::LoadOrder::FAILED);
+    case v1::Phase::FAILED:
+      order.set_phase(v1::Phase::FAILED);
       *order.mutable_error() = StatusToProto(error_);
+      break;
+    default:
       break;
   }
   if (has_plan() && !ended()) {
@@ -101,22 +103,9 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
   view.set_number(id_);
   if (wanted_step().has_value()) view.set_step(*wanted_step());
   view.set_reshard(IsReshard());
-  switch (phase_) {
-    case Phase::kCollecting:
-      view.set_state(v1::Load::COLLECTING);
-      break;
-    case Phase::kReading:
-      view.set_state(v1::Load::READING);
-      break;
-    case Phase::kDone:
-      view.set_state(v1::Load::DONE);
-      break;
-    case Phase::kFailed:
-      view.set_state(v1::Load::FAILED);
-      break;
-  }
-  if (phase_ == Phase::kFailed) *view.mutable_error() = StatusToProto(error_);
-  if (!(phase_ == Phase::kFailed && way_.refused)) {  // else no byte has gone any way, and the error says why
+  view.set_state(phase_);
+  if (phase_ == v1::Phase::FAILED) *view.mutable_error() = StatusToProto(error_);
+  if (!(phase_ == v1::Phase::FAILED && way_.refused)) {  // else no byte has gone any way, and the error says why
     view.set_exchange_transport(exchange_transport());
     view.set_nccl_refusal(way_.reason);
   }
@@ -137,7 +126,7 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
     const absl::Duration idle = context.now - ProgressOf(index, context);
     SetDuration(idle, *progress.mutable_idle());
     progress.set_late(late);
-    if (progress.late() || (!rank.begun && (idle >= kNoteAfter || rank.trainer_gone <= context.now))) {
+    if (progress.late() || (!rank.begun && (idle >= kNoteAfter || rank.awaited.trainer_gone() <= context.now))) {
       progress.set_note(NamedRanks({index}, context).front().detail);
     }
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);

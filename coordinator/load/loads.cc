@@ -112,7 +112,7 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
   v1::LoadOrder order;
   order.set_number(state.number());
   order.set_trainer_incarnation(state.trainer_incarnation());
-  order.set_action(v1::LoadOrder::WAIT);
+  order.set_phase(v1::Phase::WAITING);
   if (IsNew(member, state)) return order;
   // This call can be in no operation any more.
   absl::Status error = StatusFromProto(state.error());
@@ -120,10 +120,10 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
     error = IsCurrent(member, state) ? MakeError(Reason::kInterrupted, "the load has ended; call it again")
                                      : MakeError(Reason::kTrainerLost, "its trainer ended");
   }
-  order.set_action(v1::LoadOrder::FAILED);
+  order.set_phase(v1::Phase::FAILED);
   const std::optional<int64_t> step = state.has_step() ? std::optional(state.step()) : std::nullopt;
-  *order.mutable_error() = StatusToProto(
-      ErrorFromRanks(context, {"load", step, 0}, {{member.rank, v1::RankProgress::WAITING, std::move(error)}}));
+  *order.mutable_error() =
+      StatusToProto(ErrorFromRanks(context, {"load", step, 0}, {{member.rank, v1::Phase::WAITING, std::move(error)}}));
   return order;
 }
 

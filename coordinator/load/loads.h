@@ -20,9 +20,9 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/decision/shown_ranks.h"
 #include "coordinator/load/load.h"
+#include "coordinator/membership/news.h"
 
 namespace cairn {
 

@@ -39,7 +39,7 @@ TEST_F(LoadsTest, Advance_AgentOfTheLastRunIsLost_WaitsForItsSuccessor) {
     Pass(absl::Seconds(1));
     Report(0, Call(0, 1, 777));
   }
-  EXPECT_EQ(Action(0, 1), v1::LoadOrder::WAIT) << Error(0, 1);
+  EXPECT_EQ(Action(0, 1), v1::Phase::WAITING) << Error(0, 1);
   Restart(1);
   Report(1, 0);
   // The next trainer takes longer to start than another one would have to take a lost one's place.
@@ -48,10 +48,10 @@ TEST_F(LoadsTest, Advance_AgentOfTheLastRunIsLost_WaitsForItsSuccessor) {
     Report(0, Call(0, 1, 777));
     Report(1, 0);
   }
-  EXPECT_EQ(Action(0, 1), v1::LoadOrder::WAIT) << Error(0, 1);
+  EXPECT_EQ(Action(0, 1), v1::Phase::WAITING) << Error(0, 1);
   Report(1, Call(1, 1, 778));
   ASSERT_TRUE(Plan());
-  EXPECT_EQ(Action(0, 1), v1::LoadOrder::READ);
+  EXPECT_EQ(Action(0, 1), v1::Phase::READING);
 }
 
 TEST_F(LoadsTest, Advance_AgentIsLostThatWasHeardInTheLoad_EndsIt) {
@@ -78,14 +78,14 @@ TEST_F(LoadsTest, Apply_OpenCalls_MeetWhateverTheirNumbers) {
   Report(0, Call(0, 5));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
-  EXPECT_EQ(Action(0, 5), v1::LoadOrder::READ);
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::READ);
+  EXPECT_EQ(Action(0, 5), v1::Phase::READING);
+  EXPECT_EQ(Action(1, 1), v1::Phase::READING);
   EXPECT_EQ(Order(0, 5).transfer_token(), Order(1, 1).transfer_token());
   EXPECT_EQ(Order(0, 5).trainer_incarnation(), Trainer(0));
-  Report(0, In(Call(0, 5), v1::LoadState::DONE));
-  Report(1, In(Call(1, 1), v1::LoadState::DONE));
-  EXPECT_EQ(Action(0, 5), v1::LoadOrder::DONE);
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
+  Report(0, In(Call(0, 5), v1::Phase::DONE));
+  Report(1, In(Call(1, 1), v1::Phase::DONE));
+  EXPECT_EQ(Action(0, 5), v1::Phase::DONE);
+  EXPECT_EQ(Action(1, 1), v1::Phase::DONE);
 }
 
 // A report that was sent before the answer came, and more loads ended since than are kept.
@@ -94,7 +94,7 @@ TEST_F(LoadsTest, Apply_AnsweredCallIsSaidAgain_BeginsNoLoad) {
   for (uint64_t number = 1; number <= kLoads; ++number) {
     for (int rank : {0, 1}) Report(rank, Call(rank, number));
     ASSERT_TRUE(Plan());
-    for (int rank : {0, 1}) Report(rank, In(Call(rank, number), v1::LoadState::DONE));
+    for (int rank : {0, 1}) Report(rank, In(Call(rank, number), v1::Phase::DONE));
   }
   for (uint64_t number : {uint64_t{1}, kLoads}) {
     for (int rank : {0, 1}) Report(rank, Trainer(rank));
@@ -127,11 +127,11 @@ TEST_F(LoadsTest, Load_RanksTookDifferentWays_TellsTheSlowest) {
       for (int rank : {0, 1}) Report(rank, Call(rank, number));
       ASSERT_TRUE(Plan());
       for (int rank : {0, 1}) {
-        v1::LoadState done = In(Call(rank, number), v1::LoadState::DONE);
+        v1::LoadState done = In(Call(rank, number), v1::Phase::DONE);
         done.set_io_path(slower[way[rank]]);
         Report(rank, done);
       }
-      ASSERT_EQ(Action(0, number), v1::LoadOrder::DONE);
+      ASSERT_EQ(Action(0, number), v1::Phase::DONE);
       EXPECT_EQ(Order(0, number).io_path(), slower[std::max(a, b)]);
     }
   }
@@ -146,7 +146,7 @@ TEST_F(LoadsTest, OrderToRead_WhateverTheWorld_StaysBelowTwoKilobytes) {
     }
     Report(0, Call(0, 1));
     ASSERT_TRUE(Plan());
-    ASSERT_EQ(Action(1, 1), v1::LoadOrder::READ) << ranks;
+    ASSERT_EQ(Action(1, 1), v1::Phase::READING) << ranks;
     EXPECT_LT(job().OrdersFor(1, At()).ByteSizeLong(), 2048u) << ranks;
   }
 }
@@ -180,7 +180,7 @@ TEST_F(LoadsTest, View_RankIsInASave_IsNamedWithItsStep) {
   v1::AgentState saving = StateWith(Trainer(1));
   v1::SaveState& save = *saving.add_saves();
   save.set_step(7);
-  save.set_phase(v1::SaveState::BEGUN);
+  save.set_phase(v1::Phase::PLANNING);
   save.set_trainer_incarnation(Trainer(1));
   Synchronize(1, saving);
   Report(0, Call(0, 1));
@@ -193,13 +193,13 @@ TEST_F(LoadsTest, Load_CallTimedOutAlone_EndsAtOnceAndTheNextOnesMeet) {
   Report(1, Trainer(1));
   Report(0, Call(0, 1));
   Report(0, Failed(Call(0, 1), Reason::kTimedOut, "no plan within 1 s"));
-  EXPECT_EQ(Action(0, 1), v1::LoadOrder::FAILED);
+  EXPECT_EQ(Action(0, 1), v1::Phase::FAILED);
   EXPECT_EQ(Why(0, 1), Reason::kRankLate);
   EXPECT_EQ(Detail(0, 1, "ranks"), "1");
   EXPECT_EQ(Detail(0, 1, "phase"), "waiting");
   EXPECT_EQ(Detail(0, 1, "job"), kJob);
   Report(1, Call(1, 1));
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT) << "it is in no operation that has ended";
+  EXPECT_EQ(Action(1, 1), v1::Phase::WAITING) << "it is in no operation that has ended";
   Report(0, Call(0, 2));
   EXPECT_TRUE(Plan());
 }
@@ -217,7 +217,7 @@ TEST_F(LoadsTest, Load_RankNeverCalls_IsNamedToAllWhoWaitAndItsLaterCallBeginsAn
     EXPECT_EQ(Detail(rank, number, "job"), kJob);
   }
   Report(1, Call(1, 1));
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT);
+  EXPECT_EQ(Action(1, 1), v1::Phase::WAITING);
   Report(0, Call(0, 4));
   Report(2, Call(2, 2));
   EXPECT_TRUE(Plan());
@@ -227,13 +227,13 @@ TEST_F(LoadsTest, Apply_CallThatHasEnded_IsNeverMatchedAgain) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
-  for (int rank = 0; rank < 2; ++rank) Report(rank, In(Call(rank, 1), v1::LoadState::DONE));
+  for (int rank = 0; rank < 2; ++rank) Report(rank, In(Call(rank, 1), v1::Phase::DONE));
   // The agents have not heard it yet; rank 1 has, and goes on.
   Report(1, Call(1, 2));
-  Report(0, In(Call(0, 1), v1::LoadState::DONE));
+  Report(0, In(Call(0, 1), v1::Phase::DONE));
   Report(0, Call(0, 1));
-  EXPECT_EQ(Action(0, 1), v1::LoadOrder::DONE);
-  EXPECT_EQ(Action(1, 2), v1::LoadOrder::WAIT);
+  EXPECT_EQ(Action(0, 1), v1::Phase::DONE);
+  EXPECT_EQ(Action(1, 2), v1::Phase::WAITING);
   EXPECT_FALSE(Plan());
   Report(0, Call(0, 2));
   EXPECT_TRUE(Plan());
@@ -245,7 +245,7 @@ TEST_F(LoadsTest, Load_CallFailedBeforeItWasHeardOf_HasItsOwnErrorAndEndsNobodyE
   EXPECT_EQ(Why(0, 1), Reason::kTimedOut);
   EXPECT_EQ(Detail(0, 1, "job"), kJob);
   Pass(absl::Seconds(2));
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT);
+  EXPECT_EQ(Action(1, 1), v1::Phase::WAITING);
   Report(0, Trainer(0), {Failed(Call(0, 1), Reason::kTimedOut, "no plan within 1 s"), Call(0, 2)});
   EXPECT_TRUE(Plan());
 }
@@ -258,7 +258,7 @@ TEST_F(LoadsTest, Load_CallsOfADeadTrainer_JoinNobodysNewOnes) {
   EXPECT_FALSE(Plan());
   Report(0, 900, {Call(0, 7, Trainer(0)), Call(0, 1, 900)});
   EXPECT_TRUE(Plan());
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::READ);
+  EXPECT_EQ(Action(1, 1), v1::Phase::READING);
 }
 
 TEST_F(LoadsTest, Load_SuccessorThatJoinedAPredecessorsOperation_IsNotEndedWithIt) {
@@ -269,7 +269,7 @@ TEST_F(LoadsTest, Load_SuccessorThatJoinedAPredecessorsOperation_IsNotEndedWithI
   Report(0, 0, {Failed(Call(0, 4), Reason::kTrainerLost, "the trainer ended")});
   Pass(absl::Seconds(1));
   EXPECT_EQ(Why(0, 4), Reason::kTrainerLost);
-  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT) << Error(1, 1);
+  EXPECT_EQ(Action(1, 1), v1::Phase::WAITING) << Error(1, 1);
   Report(0, Call(0, 1, 900));
   EXPECT_TRUE(Plan());
 }
@@ -287,8 +287,8 @@ TEST_F(LoadsTest, Load_TrainerThatGivesUpWhileAllRead_EndsItForAllByName) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 8));
   ASSERT_TRUE(Plan());
-  Report(0, In(Call(0, 1), v1::LoadState::READING));
-  Report(1, Failed(In(Call(1, 8), v1::LoadState::READING), Reason::kInterrupted, "rank 1: KeyboardInterrupt"));
+  Report(0, In(Call(0, 1), v1::Phase::READING));
+  Report(1, Failed(In(Call(1, 8), v1::Phase::READING), Reason::kInterrupted, "rank 1: KeyboardInterrupt"));
   Pass(absl::Seconds(1));
   EXPECT_EQ(Why(0, 1), Reason::kInterrupted);
   EXPECT_EQ(Detail(0, 1, "ranks"), "1");
@@ -301,7 +301,7 @@ TEST_F(LoadsTest, Load_CallThatItsAgentDropsOrFollowsByAnother_WasGivenUp) {
   Report(0, Call(0, 2));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
-  EXPECT_EQ(Action(0, 2), v1::LoadOrder::READ);
+  EXPECT_EQ(Action(0, 2), v1::Phase::READING);
   Report(0, Trainer(0));
   Pass(absl::Seconds(1));
   EXPECT_EQ(Why(1, 1), Reason::kInterrupted);
@@ -311,8 +311,8 @@ TEST_F(LoadsTest, Load_CallThatItsAgentDropsOrFollowsByAnother_WasGivenUp) {
   Report(0, Trainer(0), {Call(0, 3), Call(0, 4)});
   Report(1, Call(1, 2));
   ASSERT_TRUE(Plan());
-  EXPECT_EQ(Action(0, 3), v1::LoadOrder::FAILED);
-  EXPECT_EQ(Action(0, 4), v1::LoadOrder::READ);
+  EXPECT_EQ(Action(0, 3), v1::Phase::FAILED);
+  EXPECT_EQ(Action(0, 4), v1::Phase::READING);
 }
 
 TEST_F(LoadsTest, Load_LoadAndReshard_EndBothAndNameBoth) {
@@ -338,10 +338,10 @@ TEST_F(LoadsTest, Load_TimeoutWhileReading_NamesThoseWhoOweBytes) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
-  v1::LoadState owing = In(Call(1, 1), v1::LoadState::READING);
+  v1::LoadState owing = In(Call(1, 1), v1::Phase::READING);
   owing.set_bytes_total(100);
   Report(1, owing);
-  Report(0, Failed(In(Call(0, 1), v1::LoadState::READING), Reason::kTimedOut, "no bytes arrived for 5 s"));
+  Report(0, Failed(In(Call(0, 1), v1::Phase::READING), Reason::kTimedOut, "no bytes arrived for 5 s"));
   Pass(absl::Seconds(1));
   EXPECT_EQ(Why(0, 1), Reason::kRankLate);
   EXPECT_EQ(Detail(0, 1, "ranks"), "1");
@@ -359,7 +359,7 @@ TEST_F(LoadsTest, Load_DamagedCheckpoint_NamesStepFileAndWhatToLoadInstead) {
     passed_over_.clear();
     if (!step.has_value()) passed_over_.emplace_back(9, MakeError(Reason::kFileMissing, "y.safetensors is missing"));
     ASSERT_TRUE(Plan());
-    Report(1, Failed(In(Call(1, number), v1::LoadState::READING), Reason::kChecksumMismatch, "rank 1: x.safetensors",
+    Report(1, Failed(In(Call(1, number), v1::Phase::READING), Reason::kChecksumMismatch, "rank 1: x.safetensors",
                      {{"file", "x.safetensors"}}));
     Pass(absl::Seconds(1));
     EXPECT_EQ(Why(0, number), Reason::kChecksumMismatch);
@@ -393,7 +393,7 @@ TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
   for (uint64_t number = 1; number < 10'000; ++number) {
     Report(0, Call(0, number));
     Report(0, Failed(Call(0, number), Reason::kTimedOut, "0 s"));
-    ASSERT_EQ(Action(0, number), v1::LoadOrder::FAILED);
+    ASSERT_EQ(Action(0, number), v1::Phase::FAILED);
     ASSERT_LE(job().View(At()).loads_size(), 17);
     core_->TakeLog();
   }
@@ -404,8 +404,8 @@ TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
     Report(0, Trainer(0), calls);
     ASSERT_LE(job().View(At()).loads_size(), 100);
   }
-  EXPECT_EQ(Action(0, 20'000), v1::LoadOrder::FAILED);
-  EXPECT_EQ(Action(0, 20'499), v1::LoadOrder::WAIT);
+  EXPECT_EQ(Action(0, 20'000), v1::Phase::FAILED);
+  EXPECT_EQ(Action(0, 20'499), v1::Phase::WAITING);
 }
 
 }  // namespace

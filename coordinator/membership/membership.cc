@@ -171,7 +171,7 @@ ReportChange Membership::Keep(Member& member, const v1::AgentState& state, uint6
   member.asked.clear();
   member.state.clear_saves();
   for (const v1::SaveState& save : state.saves()) {
-    if (save.phase() == v1::SaveState::ASKED) {
+    if (save.phase() == v1::Phase::ASKED) {
       member.asked.push_back(save);
     } else {
       *member.state.add_saves() = save;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/enum_text.h"
 #include "common/status/reason.h"
 #include "coordinator/decision/plan_table.h"
 
@@ -23,38 +24,18 @@ std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state) {
   return ResumePoint{state.resumed_from().line(), state.resumed_from().step()};
 }
 
-std::string_view SavePhaseName(Save::Phase phase) {
-  switch (phase) {
-    case Save::Phase::kCollecting:
-      return "COLLECTING";
-    case Save::Phase::kWriting:
-      return "WRITING";
-    case Save::Phase::kCommitting:
-      return "COMMITTING";
-    case Save::Phase::kCommitted:
-      return "COMMITTED";
-    case Save::Phase::kAborting:
-      return "ABORTING";
-    case Save::Phase::kAborted:
-      return "ABORTED";
-  }
-  return "UNKNOWN";
-}
-
 uint32_t SaveRank::marks() const {
   if (!begun) return 0;
-  return 1u << kBegun | uint32_t{staged()} << kStaged | uint32_t{state.phase() == v1::SaveState::WRITTEN} << kWritten |
+  return 1u << kBegun | uint32_t{staged()} << kStaged | uint32_t{state.phase() == v1::Phase::WRITTEN} << kWritten |
          uint32_t{failed()} << kFailed | uint32_t{!stopped && !gone} << kActive;
 }
 
 bool SaveRank::staged() const {
-  return state.phase() == v1::SaveState::STAGED || state.phase() == v1::SaveState::WRITING ||
-         state.phase() == v1::SaveState::WRITTEN;
+  return state.phase() == v1::Phase::STAGED || state.phase() == v1::Phase::WRITING ||
+         state.phase() == v1::Phase::WRITTEN;
 }
 
-bool SaveRank::failed() const {
-  return state.phase() == v1::SaveState::FAILED || state.phase() == v1::SaveState::STOPPED;
-}
+bool SaveRank::failed() const { return state.phase() == v1::Phase::FAILED || state.phase() == v1::Phase::STOPPED; }
 
 void Save::AddRequest(const std::string& request_id, absl::Time deadline) {
   if (request_id.empty() || HasRequest(request_id)) return;
@@ -67,9 +48,8 @@ bool Save::HasRequest(const std::string& request_id) const {
 }
 
 bool Save::Written(const SaveRank& rank) const {
-  return rank.begun && rank.state.phase() == v1::SaveState::WRITTEN && attempt_ > 0 &&
-         rank.state.attempt() == attempt_ && rank.state.attempt_nonce() == attempt_nonce_ &&
-         rank.state.plan_digest() == plan_.plan_digest;
+  return rank.begun && rank.state.phase() == v1::Phase::WRITTEN && attempt_ > 0 && rank.state.attempt() == attempt_ &&
+         rank.state.attempt_nonce() == attempt_nonce_ && rank.state.plan_digest() == plan_.plan_digest;
 }
 
 bool Save::AllBegun(const JobContext& context) const {
@@ -86,7 +66,7 @@ News Save::Since(const Told& before, const Told& after) const {
   News news = News::Step(before.phase != after.phase);
   Told alike = before;
   // Until the outcome a rank is told the same, however far the others are.
-  const auto is_open = [](Phase phase) { return phase <= Phase::kCommitting; };
+  const auto is_open = [](v1::Phase::Value phase) { return phase <= v1::Phase::COMMITTING; };
   if (is_open(before.phase) && is_open(after.phase)) alike.phase = after.phase;
   if (alike == after) return news;
   alike.planned = after.planned;
@@ -105,7 +85,7 @@ News Save::Since(const Told& before, const Told& after) const {
 News Save::Report(const Member& member, const v1::SaveState& state, const JobContext& context) {
   if (ended()) return {};
   Fit(context);
-  if (phase_ == Phase::kAborting) {
+  if (phase_ == v1::Phase::ABORTING) {
     const size_t active = ranks_.count(SaveRank::kActive);
     OnStopped(member, state);
     return News::Step(active > 0 && ranks_.count(SaveRank::kActive) == 0);
@@ -122,7 +102,7 @@ News Save::Report(const Member& member, const v1::SaveState& state, const JobCon
                      before.attempt() != state.attempt() || before.plan_digest() != state.plan_digest() ||
                      before.awaited_ranks_size() != state.awaited_ranks_size();
   // Durable files stay durable, whatever a message says that was overtaken.
-  const bool fails = state.phase() == v1::SaveState::FAILED || state.phase() == v1::SaveState::STOPPED;
+  const bool fails = state.phase() == v1::Phase::FAILED || state.phase() == v1::Phase::STOPPED;
   if (!moved || (Written(known) && !fails)) return {};
   const size_t failed = ranks_.count(SaveRank::kFailed);
   const size_t written = ranks_.count(SaveRank::kWritten);
@@ -143,7 +123,7 @@ News Save::Report(const Member& member, const v1::SaveState& state, const JobCon
 
 void Save::Begin(const Member& member, const v1::SaveState& state, const JobContext& context) {
   ranks_.Change(static_cast<size_t>(member.rank), [&](SaveRank& rank) {
-    See(rank, member, context.now);
+    rank.awaited.SeeTrainer(member, context.now);
     rank.begun = true;
     rank.agent = member.incarnation;
     rank.trainer = state.trainer_incarnation();
@@ -165,7 +145,7 @@ void Save::Begin(const Member& member, const v1::SaveState& state, const JobCont
 void Save::OnStopped(const Member& member, const v1::SaveState& state) {
   // A rank that has not begun comes too late for this attempt; it is told so when the attempt has ended.
   if (!HasBegunBy(member)) return;
-  if (state.phase() != v1::SaveState::STOPPED && state.call() <= rank(member.rank).state.call()) return;
+  if (state.phase() != v1::Phase::STOPPED && state.call() <= rank(member.rank).state.call()) return;
   ranks_.Change(static_cast<size_t>(member.rank), [](SaveRank& rank) { rank.stopped = true; });
 }
 
@@ -176,9 +156,9 @@ void Save::NoteGone(int rank, const JobContext& context) {
 }
 
 News Save::OnMember(int rank, const JobContext& context) {
-  if (ended() || phase_ == Phase::kCommitting) return {};
+  if (ended() || phase_ == v1::Phase::COMMITTING) return {};
   Fit(context);
-  if (phase_ != Phase::kAborting) return News::Step(LookAt(rank, context).has_value());
+  if (phase_ != v1::Phase::ABORTING) return News::Step(LookAt(rank, context).has_value());
   const size_t active = ranks_.count(SaveRank::kActive);
   NoteGone(rank, context);
   return News::Step(active > 0 && ranks_.count(SaveRank::kActive) == 0);
@@ -186,26 +166,26 @@ News Save::OnMember(int rank, const JobContext& context) {
 
 void Save::Record(int rank, const v1::SaveState& state, absl::Time now) {
   timeline_->Mark(rank, RankMark::kCalled, now);
-  if (state.phase() == v1::SaveState::STAGING) timeline_->Mark(rank, RankMark::kStaging, now);
+  if (state.phase() == v1::Phase::STAGING) timeline_->Mark(rank, RankMark::kStaging, now);
   if (ranks_[static_cast<size_t>(rank)].staged()) timeline_->Mark(rank, RankMark::kStaged, now);
-  if (state.phase() == v1::SaveState::WRITING) timeline_->Mark(rank, RankMark::kMoving, now);
-  if (state.phase() == v1::SaveState::WRITTEN) timeline_->Mark(rank, RankMark::kDone, now);
+  if (state.phase() == v1::Phase::WRITING) timeline_->Mark(rank, RankMark::kMoving, now);
+  if (state.phase() == v1::Phase::WRITTEN) timeline_->Mark(rank, RankMark::kDone, now);
   timeline_->Await(rank, state.awaited_ranks_size() > 0 ? static_cast<int>(state.awaited_ranks(0)) : -1, now);
 }
 
-void Save::SetPhase(Phase phase, const JobContext& context) {
+void Save::SetPhase(v1::Phase::Value phase, const JobContext& context) {
   if (phase_ == phase) return;
   phase_ = phase;
   // Those whose bytes are held had nothing to do until all had staged.
-  if (phase == Phase::kWriting && exchange_.undecided()) progress_base_ = context.now;
-  if (phase == Phase::kAborting) {
+  if (phase == v1::Phase::WRITING && exchange_.undecided()) progress_base_ = context.now;
+  if (phase == v1::Phase::ABORTING) {
     exchange_.GiveUp(error_, context);
     timeline_->Mark(OperationMark::kAborting, context.now);
     for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
       NoteGone(static_cast<int>(i), context);
     }
   }
-  std::vector<LogField> fields = {{"step", step_}, {"attempt", attempt_}, {"state", std::string(SavePhaseName(phase))}};
+  std::vector<LogField> fields = {{"step", step_}, {"attempt", attempt_}, {"state", EnumName(phase)}};
   if (!error_.ok()) fields.emplace_back("error", error_);
   context.Log(error_.ok() ? LogLevel::kInfo : LogLevel::kWarn, "save_state", std::move(fields));
 }
@@ -222,19 +202,19 @@ News Save::Advance(const Before& before, const JobContext& context) {
 
 void Save::AdvanceOnce(const Before& before, const JobContext& context) {
   Fit(context);  // the world's size may have become known
-  if (phase_ == Phase::kCollecting || phase_ == Phase::kWriting) {
+  if (phase_ == v1::Phase::COLLECTING || phase_ == v1::Phase::WRITING) {
     if (CheckMembers(context) && CheckErrors(before.first, context) && CheckDeadlines(context)) {
       AdvanceForward(context);
     }
   }
-  if (phase_ == Phase::kCommitting) AdvanceCommit(before, context);
-  if (phase_ == Phase::kAborting) AdvanceAbort(context);
+  if (phase_ == v1::Phase::COMMITTING) AdvanceCommit(before, context);
+  if (phase_ == v1::Phase::ABORTING) AdvanceAbort(context);
 }
 
 void Save::AdvanceForward(const JobContext& context) {
   if (!AllBegun(context)) return;
   if (!has_plan()) AdvancePlan(context);
-  if (phase_ == Phase::kAborting || !has_plan() || !CheckExchange(context)) return;
+  if (phase_ == v1::Phase::ABORTING || !has_plan() || !CheckExchange(context)) return;
   if (attempt_ == 0) {
     if (reserve_ticket_ != 0) return;
     reserve_ticket_ = context.NewTicket();
@@ -251,10 +231,10 @@ void Save::AdvanceForward(const JobContext& context) {
     context.Do(std::move(reserve));
     return;
   }
-  if (AllStaged()) SetPhase(Phase::kWriting, context);
+  if (AllStaged()) SetPhase(v1::Phase::WRITING, context);
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const SaveRank& rank) { return Written(rank); })) return;
   if (context.options.check_replicas == ReplicaCheck::kAlways && !CheckReplicasChecked(context)) return;
-  SetPhase(Phase::kCommitting, context);
+  SetPhase(v1::Phase::COMMITTING, context);
   MakeManifest make{step_, attempt_, plan_.plan_digest, request_id()};
   for (const SaveRank& rank : ranks_) {
     make.result.push_back(rank.state.result());
@@ -335,7 +315,7 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
 }
 
 void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const JobContext& context) {
-  if (ticket != manifest_ticket_ || phase_ != Phase::kCommitting) return;
+  if (ticket != manifest_ticket_ || phase_ != v1::Phase::COMMITTING) return;
   if (!made.ok()) {
     Abort(Annotate(made.status(), absl::StrCat(context.job, "@", step_, " attempt ", attempt_),
                    {{"job", context.job}, {"step", absl::StrCat(step_)}, {"attempt", absl::StrCat(attempt_)}}),

@@ -24,10 +24,11 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "coordinator/decision/awaited_rank.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/membership/counted_ranks.h"
+#include "coordinator/membership/news.h"
 #include "coordinator/save/pending_replies.h"
 #include "coordinator/save/save_exchange.h"
 #include "coordinator/timeline/operation_timeline.h"
@@ -61,19 +62,12 @@ struct SaveRank {
   // After an abort: the agent has stopped, or it is gone.
   bool stopped = false;
   bool gone = false;
-  // True if the rank's agent was seen while this save waited for the rank; then also which trainer is waited for.
-  bool seen = false;
-  uint64_t seen_trainer = 0;
-  // True if that trainer took the place of another one that was waited for before.
-  bool successor = false;
-  // The time since which the rank has no trainer, while it has not begun.
-  absl::Time trainer_gone = absl::InfiniteFuture();
+  AwaitedRank awaited;
 };
 
 // A function of reports, results and `context.now`. Its effects are actions of the context. Not thread-safe.
 class Save {
  public:
-  enum class Phase { kCollecting, kWriting, kCommitting, kCommitted, kAborting, kAborted };
   // The saves that began before one, and that may commit yet.
   struct Before {
     const Save* first = nullptr;  // null: there is none
@@ -91,8 +85,8 @@ class Save {
   int64_t step() const { return step_; }
   absl::Time created() const { return created_; }
   absl::Time created_wall() const { return created_wall_; }
-  Phase phase() const { return phase_; }
-  bool ended() const { return phase_ == Phase::kCommitted || phase_ == Phase::kAborted; }
+  v1::Phase::Value phase() const { return phase_; }
+  bool ended() const { return phase_ == v1::Phase::COMMITTED || phase_ == v1::Phase::ABORTED; }
   // The revision of what people see when it ended.
   uint64_t end_revision() const { return end_revision_; }
   // Says why it is or was aborted.
@@ -167,7 +161,7 @@ class Save {
  private:
   // What all ranks are told alike, and how far the save is.
   struct Told {
-    Phase phase = Phase::kCollecting;
+    v1::Phase::Value phase = v1::Phase::COLLECTING;
     bool planned = false;
     uint32_t attempt = 0;
     bool requested = false;
@@ -201,11 +195,6 @@ class Save {
   bool OthersWaitFor(int index) const;
   // Writes into the timeline what the rank's agent has reported.
   void Record(int rank, const v1::SaveState& state, absl::Time now);
-  // Notes which trainer of a rank, which has not begun, is waited for.
-  static void See(SaveRank& rank, const Member& member, absl::Time now);
-  // Is called before the save ends because ranks or trainers were lost. A trainer that took the place of a lost one is
-  // released, so that its call begins a new attempt.
-  void ReleaseSuccessors();
   bool CheckErrors(const Save* earlier, const JobContext& context);
   // The error of a later save, for which ranks had no memory because this save goes on: it names the ranks for which
   // this one waits. OK if it waits for none.
@@ -231,16 +220,16 @@ class Save {
   // The error that names storage instead of these late ranks, if the commit of an earlier save holds them up.
   std::optional<absl::Status> StorageStall(const std::vector<int>& late, const JobContext& context) const;
   void Stall(absl::Status stalled, const JobContext& context);
-  void SetPhase(Phase phase, const JobContext& context);
+  void SetPhase(v1::Phase::Value phase, const JobContext& context);
   void Commit(const StoredAttempt& outcome, const JobContext& context);
-  void End(Phase phase, const JobContext& context);
+  void End(v1::Phase::Value phase, const JobContext& context);
   // Notes to whom a reply is pending, when the save has been aborted.
   void OpenReplies(const JobContext& context);
 
   const int64_t step_;
   const absl::Time created_;
   const absl::Time created_wall_;
-  Phase phase_ = Phase::kCollecting;
+  v1::Phase::Value phase_ = v1::Phase::COLLECTING;
   uint64_t end_revision_ = 0;
   CountedRanks<SaveRank> ranks_;
   std::vector<std::string> request_ids_;
@@ -292,8 +281,6 @@ class Save {
   PendingReplies replies_;
   const std::shared_ptr<OperationTimeline> timeline_;
 };
-
-std::string_view SavePhaseName(Save::Phase phase);
 
 // The checkpoint from which the training of a call has gone on; nothing if it has loaded none.
 std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state);

@@ -45,11 +45,11 @@ class SaveExchangeTest : public JobFixture {
       ASSERT_TRUE(job().Register(request, At()).ok());
     }
     Recover();
-    for (int rank = 0; rank < 3; ++rank) Say(rank, SaveState::BEGUN);
+    for (int rank = 0; rank < 3; ++rank) Say(rank, v1::Phase::PLANNING);
   }
-  void Say(int rank, SaveState::Phase phase, const absl::Status& error = absl::OkStatus()) {
-    SaveState state = phase == SaveState::BEGUN ? Begun(rank, kStep) : InAttempt(rank, kStep, phase);
-    if (phase == SaveState::STAGING) {
+  void Say(int rank, v1::Phase::Value phase, const absl::Status& error = absl::OkStatus()) {
+    SaveState state = phase == v1::Phase::PLANNING ? Begun(rank, kStep) : InAttempt(rank, kStep, phase);
+    if (phase == v1::Phase::STAGING) {
       state.clear_attempt();
       state.clear_attempt_nonce();
     }
@@ -64,7 +64,7 @@ class SaveExchangeTest : public JobFixture {
     Synchronize(rank, agent);
     EXPECT_EQ(core_->Missed(), "");
   }
-  void SayAll(SaveState::Phase phase) {
+  void SayAll(v1::Phase::Value phase) {
     for (int rank = 0; rank < 3; ++rank) Say(rank, phase);
   }
   void Plan(uint64_t bytes = uint64_t{1} << 30, std::vector<PlannedSave::Move> moves = {}) {
@@ -81,7 +81,7 @@ class SaveExchangeTest : public JobFixture {
   v1::SaveOrder Order(int rank) { return OrderOf(rank, kStep); }
   Exchange::Way Way(int rank) { return Order(rank).exchange().way(); }
   // All ranks do what the orders about groups say.
-  void Join(SaveState::Phase phase) {
+  void Join(v1::Phase::Value phase) {
     for (const bool joined : {false, true}) {
       for (int rank = 0; rank < 3; ++rank) {
         const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
@@ -93,7 +93,7 @@ class SaveExchangeTest : public JobFixture {
       }
     }
   }
-  void Break(int rank, const std::string& error, SaveState::Phase phase, std::vector<int> faulty_ranks = {}) {
+  void Break(int rank, const std::string& error, v1::Phase::Value phase, std::vector<int> faulty_ranks = {}) {
     group_[rank].set_phase(GroupState::BROKEN);
     group_[rank].set_error(error);
     for (const int at_fault : faulty_ranks) group_[rank].add_faulty_ranks(static_cast<uint32_t>(at_fault));
@@ -110,10 +110,10 @@ class SaveExchangeTest : public JobFixture {
   void FailAWaitFor(int other) {
     Start(Policy(NcclSupport::REQUIRE));
     Plan();
-    Join(SaveState::STAGING);
-    SayAll(SaveState::WRITING);
-    Break(1, "no progress", SaveState::WRITING, {other});
-    Say(1, SaveState::FAILED, Lacks(std::to_string(other)));
+    Join(v1::Phase::STAGING);
+    SayAll(v1::Phase::WRITING);
+    Break(1, "no progress", v1::Phase::WRITING, {other});
+    Say(1, v1::Phase::FAILED, Lacks(std::to_string(other)));
   }
   // The error of a rank whose bytes have not come from these.
   static absl::Status Lacks(const std::string& ranks) {
@@ -134,15 +134,15 @@ class SaveExchangeTest : public JobFixture {
 
 TEST_F(SaveExchangeTest, Save_GroupIsReadyAndAllHaveStaged_GoesOverNccl) {
   Plan();
-  EXPECT_EQ(Order(0).action(), v1::SaveOrder::WRITE) << "ranks stage and write their own while the group is built";
+  EXPECT_EQ(Order(0).phase(), v1::Phase::WRITING) << "ranks stage and write their own while the group is built";
   EXPECT_EQ(Way(0), Exchange::UNDECIDED);
   EXPECT_EQ(job().View(At()).checkpoint().exchange_transport(), v1::TRANSPORT_UNSPECIFIED);
   EXPECT_FALSE(Order(2).has_exchange()) << "it neither gives nor takes";
-  Join(SaveState::STAGING);
-  Say(0, SaveState::WRITING);
-  Say(1, SaveState::WRITING);
+  Join(v1::Phase::STAGING);
+  Say(0, v1::Phase::WRITING);
+  Say(1, v1::Phase::WRITING);
   EXPECT_EQ(Way(1), Exchange::UNDECIDED) << "rank 2 is in the group, and may be late by itself";
-  Say(2, SaveState::WRITING);
+  Say(2, v1::Phase::WRITING);
   for (int rank = 0; rank < 2; ++rank) {
     const Exchange exchange = Order(rank).exchange();
     EXPECT_EQ(exchange.way(), Exchange::GROUP);
@@ -197,36 +197,36 @@ TEST_F(SaveExchangeTest, Save_RequiredAndNotToBeHad_IsAbortedWithItsReason) {
 
 TEST_F(SaveExchangeTest, Save_GroupBreaksInTheExchange_GoesOnOverTheHostAndSaysWhy) {
   Plan();
-  Join(SaveState::STAGING);
-  SayAll(SaveState::WRITING);
+  Join(v1::Phase::STAGING);
+  SayAll(v1::Phase::WRITING);
   EXPECT_EQ(Way(1), Exchange::GROUP);
-  Break(0, "cairn-gpu-worker was ended by signal 9", SaveState::WRITING);
+  Break(0, "cairn-gpu-worker was ended by signal 9", v1::Phase::WRITING);
   EXPECT_EQ(job().OrdersFor(1, At()).groups_size(), 0) << "all end their workers";
   EXPECT_EQ(Way(1), Exchange::GROUP) << "the agents may say why";
   Pass(absl::Seconds(3));
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(Order(rank).action(), v1::SaveOrder::WRITE) << Order(rank).ShortDebugString();
+    EXPECT_EQ(Order(rank).phase(), v1::Phase::WRITING) << Order(rank).ShortDebugString();
     EXPECT_EQ(Way(rank), Exchange::HOST);
     EXPECT_EQ(Order(rank).exchange().reason(), "rank 0: cairn-gpu-worker was ended by signal 9");
   }
   const v1::Checkpoint shown = job().View(At()).checkpoint();
   EXPECT_EQ(shown.exchange_transport(), v1::TRANSPORT_GRPC);
   EXPECT_EQ(shown.nccl_refusal(), "rank 0: cairn-gpu-worker was ended by signal 9");
-  SayAll(SaveState::WRITTEN);
+  SayAll(v1::Phase::WRITTEN);
   EXPECT_TRUE(Take<MakeManifest>().has_value()) << "the save is not lost";
 }
 
 TEST_F(SaveExchangeTest, Save_GroupBreaksAndNcclIsRequired_IsForTheRanksThatLackBytesToSay) {
   Start(Policy(NcclSupport::REQUIRE));
   Plan();
-  Join(SaveState::STAGING);
-  SayAll(SaveState::WRITING);
-  Break(1, "hangs", SaveState::WRITING);
+  Join(v1::Phase::STAGING);
+  SayAll(v1::Phase::WRITING);
+  Break(1, "hangs", v1::Phase::WRITING);
   Pass(absl::Seconds(3));
   EXPECT_EQ(Way(1), Exchange::HOST);
   EXPECT_TRUE(Order(1).exchange().required());
-  EXPECT_EQ(Order(1).action(), v1::SaveOrder::WRITE);
-  Say(1, SaveState::FAILED, Lacks("0"));
+  EXPECT_EQ(Order(1).phase(), v1::Phase::WRITING);
+  Say(1, v1::Phase::FAILED, Lacks("0"));
   PassIdly(absl::Seconds(3));
   const absl::Status error = StatusFromProto(Order(1).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
@@ -239,7 +239,7 @@ TEST_F(SaveExchangeTest, Save_AWorkerHangsAndNcclIsRequired_NamesItsRankAndNotTh
   FailAWaitFor(0);
   PassIdly(absl::Milliseconds(1500));
   EXPECT_EQ(ErrorOf(Order(1)), std::nullopt) << "the agent of the worker that hangs is about to say so";
-  Break(2, "cairn-gpu-worker does not answer any more", SaveState::WRITING, {2});
+  Break(2, "cairn-gpu-worker does not answer any more", v1::Phase::WRITING, {2});
   const absl::Status error = StatusFromProto(Order(1).error());
   EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
   EXPECT_EQ(MetadataOf(error)["ranks"], "2") << error;
@@ -256,12 +256,12 @@ TEST_F(SaveExchangeTest, Save_NobodyKnowsForSureAndNcclIsRequired_NamesWhomTheFi
 
 TEST_F(SaveExchangeTest, Save_GroupIsNeverComplete_GoesOverTheHostAndNobodyIsLateForTheWait) {
   Plan();
-  SayAll(SaveState::WRITING);
+  SayAll(v1::Phase::WRITING);
   EXPECT_EQ(Way(1), Exchange::UNDECIDED);
   PassIdly(Options().phase_timeout / 2 + absl::Seconds(1));
   EXPECT_EQ(Way(1), Exchange::HOST);
   PassIdly(Options().phase_timeout - absl::Seconds(2));
-  EXPECT_EQ(Order(1).action(), v1::SaveOrder::WRITE) << Order(1).ShortDebugString();
+  EXPECT_EQ(Order(1).phase(), v1::Phase::WRITING) << Order(1).ShortDebugString();
   PassIdly(absl::Seconds(3));
   EXPECT_EQ(ErrorOf(Order(1)), Reason::kRankLate) << Order(1).ShortDebugString();
 }
@@ -269,12 +269,12 @@ TEST_F(SaveExchangeTest, Save_GroupIsNeverComplete_GoesOverTheHostAndNobodyIsLat
 // Rank 2 has no part in the moves. The others wait for it all the same, because it is in the group.
 TEST_F(SaveExchangeTest, Save_ARankDoesNotStage_ItAloneIsLate) {
   Plan();
-  Say(0, SaveState::WRITING);
-  Say(1, SaveState::WRITING);
+  Say(0, v1::Phase::WRITING);
+  Say(1, v1::Phase::WRITING);
   PassIdly(absl::Seconds(2));
-  Say(2, SaveState::STAGING);
+  Say(2, v1::Phase::STAGING);
   PassIdly(Options().phase_timeout - absl::Seconds(1));
-  EXPECT_EQ(Order(0).action(), v1::SaveOrder::WRITE) << Order(0).ShortDebugString();
+  EXPECT_EQ(Order(0).phase(), v1::Phase::WRITING) << Order(0).ShortDebugString();
   PassIdly(absl::Seconds(2));
   const absl::Status error = StatusFromProto(Order(0).error());
   EXPECT_EQ(ReasonOf(error), Reason::kRankLate) << error;
@@ -283,19 +283,19 @@ TEST_F(SaveExchangeTest, Save_ARankDoesNotStage_ItAloneIsLate) {
 
 TEST_F(SaveExchangeTest, Save_TrainersStageLongerThanAnIdleGroupIsKept_GoesOverNccl) {
   Plan();
-  Join(SaveState::STAGING);
+  Join(v1::Phase::STAGING);
   for (absl::Duration passed; passed <= Groups::kIdleTimeout; passed += Options().phase_timeout / 2) {
     Pass(Options().phase_timeout / 2);
-    SayAll(SaveState::STAGING);
+    SayAll(v1::Phase::STAGING);
   }
-  SayAll(SaveState::WRITING);
+  SayAll(v1::Phase::WRITING);
   EXPECT_EQ(Way(1), Exchange::GROUP);
 }
 
 TEST_F(SaveExchangeTest, Save_IsCancelledInTheExchange_EndsTheGroupWithoutAPause) {
   Plan();
-  Join(SaveState::STAGING);
-  SayAll(SaveState::WRITING);
+  Join(v1::Phase::STAGING);
+  SayAll(v1::Phase::WRITING);
   EXPECT_EQ(Way(1), Exchange::GROUP);
   (void)job().Cancel({kStep, ""}, At());
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(job().OrdersFor(rank, At()).groups_size(), 0);
@@ -303,9 +303,9 @@ TEST_F(SaveExchangeTest, Save_IsCancelledInTheExchange_EndsTheGroupWithoutAPause
 
 TEST_F(SaveExchangeTest, Save_IsAbortedInTheExchange_GivesTheGroupUp) {
   Plan();
-  Join(SaveState::STAGING);
-  SayAll(SaveState::WRITING);
-  Say(2, SaveState::FAILED, MakeError(Reason::kNoSpace, "the disk is full"));
+  Join(v1::Phase::STAGING);
+  SayAll(v1::Phase::WRITING);
+  Say(2, v1::Phase::FAILED, MakeError(Reason::kNoSpace, "the disk is full"));
   Pass(absl::Seconds(2));
   EXPECT_EQ(ErrorOf(Order(0)), Reason::kNoSpace);
   EXPECT_EQ(job().OrdersFor(0, At()).groups_size(), 0) << "nobody knows which bytes are under way";
@@ -321,7 +321,7 @@ TEST_F(SaveExchangeTest, Save_RanksWriteByTheWordOfAnEarlierCoordinator_GoesOver
     ASSERT_TRUE(job().Register(request, At()).ok());
   }
   Recover();
-  SayAll(SaveState::WRITING);
+  SayAll(v1::Phase::WRITING);
   Plan();
   EXPECT_EQ(Way(1), Exchange::HOST);
   EXPECT_EQ(Order(1).exchange().reason(), "the coordinator has restarted");

@@ -26,7 +26,8 @@ bool Save::CheckMembers(const JobContext& context) {
     if (fault.has_value()) faults.Add(index, view.PhaseOf(ranks_[i]), *std::move(fault));
   }
   if (!faults.empty()) {
-    ReleaseSuccessors();
+    // Those whose attempt has a number have all begun it: they are in it together.
+    if (attempt_ == 0 && reserve_ticket_ == 0) ReleaseSuccessors(ranks_, *timeline_);
     Abort(std::move(faults).ToError(context, operation()), context);
     return false;
   }
@@ -55,20 +56,21 @@ std::optional<MemberFault> Save::LookAt(int index, const JobContext& context) {
     return MemberFault{true, "another trainer took its place before all ranks had begun the save"};
   }
   if (member == nullptr) {
-    if (rank.seen) return MemberFault{false, "its agent is gone"};
+    if (rank.awaited.agent_seen()) return MemberFault{false, "its agent is gone"};
     if (!adopted_ || context.now - created_ <= 2 * context.options.lease_ttl) return std::nullopt;
     return MemberFault{false, "its agent did not come back after the coordinator restarted"};
   }
   const bool looks = member->reported && !adopted_;
   ranks_.Change(static_cast<size_t>(index), [&](SaveRank& seen) {
-    seen.seen = true;
-    if (looks) See(seen, *member, context.now);
+    seen.awaited.SeeAgent();
+    if (looks) seen.awaited.SeeTrainer(*member, context.now);
   });
   if (!member->reported) return std::nullopt;
   // An attempt only has a number when all ranks have begun it, and agents report all that they know.
   if (adopted_) return MemberFault{false, "its agent was restarted and knows nothing of the save"};
   // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
-  if (context.now - ranks_[static_cast<size_t>(index)].trainer_gone < context.options.lease_ttl) return std::nullopt;
+  const AwaitedRank& awaited = ranks_[static_cast<size_t>(index)].awaited;
+  if (context.now - awaited.trainer_gone() < context.options.lease_ttl) return std::nullopt;
   return MemberFault{true, "its trainer ended before it began the save, and none took its place"};
 }
 
@@ -78,30 +80,6 @@ bool Save::OthersWaitFor(int index) const {
     return rank.begun && !Written(rank) &&
            std::find(others.begin(), others.end(), static_cast<uint32_t>(index)) != others.end();
   });
-}
-
-void Save::See(SaveRank& rank, const Member& member, absl::Time now) {
-  const v1::TrainerState& trainer = member.state.trainer();
-  if (!trainer.attached()) {
-    if (rank.seen_trainer != 0) rank.trainer_gone = std::min(rank.trainer_gone, now);
-    return;
-  }
-  rank.trainer_gone = absl::InfiniteFuture();
-  rank.successor = rank.successor || (rank.seen_trainer != 0 && rank.seen_trainer != trainer.incarnation());
-  rank.seen_trainer = trainer.incarnation();
-}
-
-void Save::ReleaseSuccessors() {
-  if (attempt_ > 0 || reserve_ticket_ != 0) return;  // all have begun it: they are in it together
-  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
-    if (!ranks_[i].successor) continue;
-    timeline_->Forget(static_cast<int>(i));
-    ranks_.Change(i, [](SaveRank& rank) {
-      rank.begun = false;
-      rank.state.Clear();
-      rank.seen_trainer = 0;
-    });
-  }
 }
 
 absl::Status Save::WhyHeldUp(const Operation& later, const JobContext& context) const {
@@ -239,7 +217,7 @@ std::optional<absl::Status> Save::StorageStall(const std::vector<int>& late, con
   // A rank that has its slab is not held up by the save of another step.
   for (int rank : late) {
     const SaveRank& state = ranks_[static_cast<size_t>(rank)];
-    if (state.begun && state.state.phase() != v1::SaveState::BEGUN) return std::nullopt;
+    if (state.begun && state.state.phase() != v1::Phase::PLANNING) return std::nullopt;
   }
   return OperationError(Reason::kStorageStalled, context, operation(),
                         absl::StrCat("held up by the save of step ", *context.stalled_step,
@@ -251,7 +229,7 @@ void Save::CheckAdopted(const JobContext& context) {
   std::vector<NamedRank> other;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const v1::SaveState& state = ranks_[i].state;
-    const bool writes = state.phase() == v1::SaveState::WRITING || state.phase() == v1::SaveState::WRITTEN;
+    const bool writes = state.phase() == v1::Phase::WRITING || state.phase() == v1::Phase::WRITTEN;
     if (writes && state.plan_digest() != plan_.plan_digest) {
       other.push_back({static_cast<int>(i), view.PhaseOf(ranks_[i]), "it wrote by a plan that is not today's"});
     } else if (state.attempt() == attempt_ && state.attempt_nonce() != attempt_nonce_) {

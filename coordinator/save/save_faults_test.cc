@@ -21,7 +21,7 @@ class SaveFaultsTest : public PartTest {
 
   static uint64_t TrainerOf(int rank) { return 50 + static_cast<uint64_t>(rank); }
   static std::string LayoutOf(int rank) { return "layout" + std::to_string(rank); }
-  static v1::SaveState In(v1::SaveState::Phase phase, int rank) {
+  static v1::SaveState In(v1::Phase::Value phase, int rank) {
     v1::SaveState state;
     state.set_step(kStep);
     state.set_call(1);
@@ -36,14 +36,14 @@ class SaveFaultsTest : public PartTest {
     *agent.add_saves() = state;
     (void)save_.Report(PartTest::Report(rank, agent), state, context_);
   }
-  void Report(int rank, v1::SaveState::Phase phase) { Report(rank, In(phase, rank)); }
+  void Report(int rank, v1::Phase::Value phase) { Report(rank, In(phase, rank)); }
   void Fail(int rank, const absl::Status& error) {
-    v1::SaveState state = In(v1::SaveState::FAILED, rank);
+    v1::SaveState state = In(v1::Phase::FAILED, rank);
     *state.mutable_error() = StatusToProto(error);
     Report(rank, state);
   }
   void BeginAll() {
-    for (int rank = 0; rank < 3; ++rank) Report(rank, v1::SaveState::BEGUN);
+    for (int rank = 0; rank < 3; ++rank) Report(rank, v1::Phase::PLANNING);
   }
   // The coordinator holds all layouts, and has planned them.
   void Plan() {
@@ -67,8 +67,8 @@ class SaveFaultsTest : public PartTest {
 };
 
 TEST_F(SaveFaultsTest, Deadline_OneRankHasNotBegun_NamesThatRank) {
-  Report(0, v1::SaveState::BEGUN);
-  Report(2, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
+  Report(2, v1::Phase::PLANNING);
   PassAndAdvance(absl::Seconds(19));
   EXPECT_TRUE(save_.error().ok());
   PassAndAdvance(absl::Seconds(1));
@@ -77,7 +77,7 @@ TEST_F(SaveFaultsTest, Deadline_OneRankHasNotBegun_NamesThatRank) {
 }
 
 TEST_F(SaveFaultsTest, Deadline_ATrainerIsStopped_IsNamedAndNotThoseThatMayWaitForIt) {
-  Report(0, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
   v1::AgentState stopped = Trainer(TrainerOf(1), LayoutOf(1), 3);
   Pass(absl::Seconds(9));
   stopped.mutable_trainer()->set_process(v1::JobRank::STOPPED);
@@ -102,8 +102,8 @@ TEST_F(SaveFaultsTest, Deadline_ATrainerIsStopped_IsNamedAndNotThoseThatMayWaitF
 TEST_F(SaveFaultsTest, Errors_AnEarlierSaveHoldsTheMemory_NamesTheRankThatOneWaitsFor) {
   Save later(kStep + 1, context_.now, context_.wall);
   for (const int rank : {0, 2}) {
-    v1::SaveState staged = In(v1::SaveState::STAGED, rank);
-    v1::SaveState waits = In(v1::SaveState::FAILED, rank);
+    v1::SaveState staged = In(v1::Phase::STAGED, rank);
+    v1::SaveState waits = In(v1::Phase::FAILED, rank);
     waits.set_step(kStep + 1);
     *waits.mutable_error() = StatusToProto(MakeError(Reason::kSaveInProgress, "the slab was held"));
     v1::AgentState agent = Trainer(TrainerOf(rank), LayoutOf(rank), kStep);
@@ -123,7 +123,7 @@ TEST_F(SaveFaultsTest, Errors_AnEarlierSaveHoldsTheMemory_NamesTheRankThatOneWai
 }
 
 TEST_F(SaveFaultsTest, View_ARankDoesNotComeForSeconds_SaysWhatIsKnownOfIt) {
-  Report(0, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
   EXPECT_EQ(SaveView(save_).Checkpoint(context_).ranks(1).note(), "")
       << "ranks come within a second or two of each other";
   Pass(absl::Seconds(5));
@@ -133,7 +133,7 @@ TEST_F(SaveFaultsTest, View_ARankDoesNotComeForSeconds_SaysWhatIsKnownOfIt) {
 }
 
 TEST_F(SaveFaultsTest, View_AnIdleTrainerHasEnded_SaysForWhatTheSaveWaits) {
-  Report(0, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
   (void)save_.Advance({}, context_);
   PartTest::Report(1, v1::AgentState());
   (void)save_.Advance({}, context_);
@@ -148,10 +148,10 @@ TEST_F(SaveFaultsTest, View_AnIdleTrainerHasEnded_SaysForWhatTheSaveWaits) {
 }
 
 TEST_F(SaveFaultsTest, Deadline_ARankSavesAnotherStep_SaysWhich) {
-  Report(0, v1::SaveState::BEGUN);
-  Report(2, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
+  Report(2, v1::Phase::PLANNING);
   v1::AgentState agent = Trainer(TrainerOf(1), LayoutOf(1), kStep + 1);
-  v1::SaveState other = In(v1::SaveState::STAGED, 1);
+  v1::SaveState other = In(v1::Phase::STAGED, 1);
   other.set_step(kStep + 1);
   *agent.add_saves() = other;
   PartTest::Report(1, agent);
@@ -162,10 +162,10 @@ TEST_F(SaveFaultsTest, Deadline_ARankSavesAnotherStep_SaysWhich) {
 }
 
 TEST_F(SaveFaultsTest, Deadline_ARankIsInALoad_SaysSo) {
-  Report(0, v1::SaveState::BEGUN);
-  Report(2, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
+  Report(2, v1::Phase::PLANNING);
   v1::AgentState agent = Trainer(TrainerOf(1), LayoutOf(1));
-  agent.add_loads()->set_phase(v1::LoadState::BEGUN);
+  agent.add_loads()->set_phase(v1::Phase::PLANNING);
   PartTest::Report(1, agent);
   PassAndAdvance(absl::Seconds(20));
   EXPECT_NE(save_.error().message().find("rank 1: no progress for 20s, its trainer is in a load"), std::string::npos)
@@ -173,17 +173,17 @@ TEST_F(SaveFaultsTest, Deadline_ARankIsInALoad_SaysSo) {
 }
 
 TEST_F(SaveFaultsTest, Deadline_ARanksAgentIsSilent_SaysNothingOfItsTrainer) {
-  Report(0, v1::SaveState::BEGUN);
-  Report(2, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
+  Report(2, v1::Phase::PLANNING);
   PassAndAdvance(absl::Seconds(20));
   EXPECT_NE(save_.error().message().find("its agent has not answered for 20s"), std::string::npos) << save_.error();
   EXPECT_EQ(save_.error().message().find("has not begun"), std::string::npos) << save_.error();
 }
 
 TEST_F(SaveFaultsTest, View_ARankStillWritesAnEarlierStep_IsOnItsWay) {
-  Report(0, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
   v1::AgentState agent = Trainer(TrainerOf(1), LayoutOf(1), kStep - 1);
-  v1::SaveState earlier = In(v1::SaveState::WRITING, 1);
+  v1::SaveState earlier = In(v1::Phase::WRITING, 1);
   earlier.set_step(kStep - 1);
   earlier.set_attempt(1);
   *agent.add_saves() = earlier;
@@ -192,8 +192,8 @@ TEST_F(SaveFaultsTest, View_ARankStillWritesAnEarlierStep_IsOnItsWay) {
 }
 
 TEST_F(SaveFaultsTest, Deadline_ATrainerComesNearerToTheStep_IsSlowAndNotLate) {
-  Report(0, v1::SaveState::BEGUN);
-  Report(1, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
+  Report(1, v1::Phase::PLANNING);
   Pass(absl::Seconds(15));
   PartTest::Report(2, Trainer(TrainerOf(2), LayoutOf(2), kStep));
   PassAndAdvance(absl::Seconds(15));
@@ -205,10 +205,10 @@ TEST_F(SaveFaultsTest, Deadline_ATrainerComesNearerToTheStep_IsSlowAndNotLate) {
 TEST_F(SaveFaultsTest, Deadline_ARankWaitsForShardsOfAnother_OnlyTheOtherIsNamed) {
   BeginAll();
   Plan();
-  v1::SaveState waits = In(v1::SaveState::BEGUN, 0);
+  v1::SaveState waits = In(v1::Phase::PLANNING, 0);
   waits.add_awaited_ranks(2);
   Report(0, waits);
-  Report(1, v1::SaveState::STAGED);
+  Report(1, v1::Phase::STAGED);
   PassAndAdvance(absl::Seconds(20));
   EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
   EXPECT_EQ(RanksNamed(), "2") << "rank 0 only waits, and rank 1 has staged";
@@ -216,7 +216,7 @@ TEST_F(SaveFaultsTest, Deadline_ARankWaitsForShardsOfAnother_OnlyTheOtherIsNamed
 
 TEST_F(SaveFaultsTest, Deadline_TheRequestsTimeout_NamesThoseThatAreAwaited) {
   save_.AddRequest("request", context_.now + absl::Seconds(5));
-  Report(0, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
   PassAndAdvance(absl::Seconds(5));
   EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
   EXPECT_EQ(RanksNamed(), "1, 2");
@@ -234,7 +234,7 @@ TEST_F(SaveFaultsTest, Deadline_StorageGivesNoNumber_NamesStorage) {
   BeginAll();
   Plan();
   ASSERT_TRUE(Take<ReserveAttempt>().has_value());
-  for (int rank = 0; rank < 3; ++rank) Report(rank, v1::SaveState::STAGED);
+  for (int rank = 0; rank < 3; ++rank) Report(rank, v1::Phase::STAGED);
   PassAndAdvance(options_.storage_patience() - absl::Seconds(1));
   EXPECT_TRUE(save_.error().ok()) << save_.error();
   PassAndAdvance(absl::Seconds(1));
@@ -262,8 +262,8 @@ TEST_F(SaveFaultsTest, Errors_ARankCouldNotReachAnother_NamesTheOther) {
 }
 
 TEST_F(SaveFaultsTest, Errors_ARankGaveUpWaiting_NamesThoseThatItWaitedFor) {
-  Report(0, v1::SaveState::BEGUN);
-  Report(1, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
+  Report(1, v1::Phase::PLANNING);
   Fail(0, MakeError(Reason::kTimedOut, "its timeout is over"));
   (void)save_.Advance({}, context_);
   PassAndAdvance(kSaveFailureGrace);
@@ -280,7 +280,7 @@ TEST_F(SaveFaultsTest, Members_TheTrainerOfACallEnded_NamesItsRank) {
 }
 
 TEST_F(SaveFaultsTest, Members_NoTrainerTakesThePlaceOfOneThatHadNotBegun_IsWaitedForALease) {
-  Report(0, v1::SaveState::BEGUN);
+  Report(0, v1::Phase::PLANNING);
   (void)save_.Advance({}, context_);  // sees the trainer of rank 1
   PartTest::Report(1, v1::AgentState());
   (void)save_.Advance({}, context_);

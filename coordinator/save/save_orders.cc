@@ -28,14 +28,14 @@ bool Save::HasNumber(int rank, uint64_t number) const {
 }
 
 void Save::TellOutcome(v1::SaveOrder& order) const {
-  if (phase_ == Phase::kCommitted) {
-    order.set_action(v1::SaveOrder::COMMITTED);
+  if (phase_ == v1::Phase::COMMITTED) {
+    order.set_phase(v1::Phase::COMMITTED);
     order.set_bytes(outcome_.bytes);
     order.set_world_size(outcome_.world_size);
     if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
     SetTimestamp(outcome_.time, *order.mutable_commit_time());
   } else {
-    order.set_action(v1::SaveOrder::ABORTED);
+    order.set_phase(v1::Phase::ABORTED);
     *order.mutable_error() = StatusToProto(error_);
   }
 }
@@ -46,44 +46,46 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
   order.set_request_id(request_id());
   const SaveRank& known = rank(member.rank);
   switch (phase_) {
-    case Phase::kCollecting:
-    case Phase::kWriting:
-    case Phase::kCommitting:
+    case v1::Phase::COLLECTING:
+    case v1::Phase::WRITING:
+    case v1::Phase::COMMITTING:
       if (!has_plan()) {
-        order.set_action(v1::SaveOrder::WAIT);
+        order.set_phase(v1::Phase::WAITING);
         break;
       }
       order.set_plan_digest(plan_.plan_digest);
       order.set_check_replicas(check_replicas_);
       order.set_sample_replicas(context.options.check_replicas != ReplicaCheck::kNever);
       if (!stalled_.ok()) *order.mutable_stalled() = StatusToProto(stalled_);
-      order.set_action(attempt_ == 0 ? v1::SaveOrder::STAGE : v1::SaveOrder::WRITE);
+      order.set_phase(attempt_ == 0 ? v1::Phase::STAGING : v1::Phase::WRITING);
       if (static_cast<size_t>(member.rank) < moving_.size() && moving_[static_cast<size_t>(member.rank)]) {
         order.set_transfer_token(plan_.transfer_token);
       }
       exchange_.AddTo(member.rank, order);
       break;
-    case Phase::kAborting:
+    case v1::Phase::ABORTING:
       if (!HasBegunBy(member) || state.call() > known.state.call()) {
-        order.set_action(v1::SaveOrder::WAIT);  // its call is answered when this attempt has ended
+        order.set_phase(v1::Phase::WAITING);  // its call is answered when this attempt has ended
         return order;
       }
       // When a rank is told ABORTED, the files are gone, and it may save again.
-      order.set_action(v1::SaveOrder::ABORT);
+      order.set_phase(v1::Phase::ABORTING);
       *order.mutable_error() = StatusToProto(error_);
       order.set_call(known.state.call());
       break;
-    case Phase::kCommitted:
+    case v1::Phase::COMMITTED:
       TellOutcome(order);
       order.set_call(state.call());
       break;
-    case Phase::kAborted:
+    case v1::Phase::ABORTED:
       if (replies_.Holds(member, state)) {
-        order.set_action(v1::SaveOrder::WAIT);
+        order.set_phase(v1::Phase::WAITING);
         return order;
       }
       TellOutcome(order);
       order.set_call(state.call());
+      break;
+    default:
       break;
   }
   if (attempt_ > 0) {

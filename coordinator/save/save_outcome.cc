@@ -71,7 +71,7 @@ void Save::Stall(absl::Status stalled, const JobContext& context) {
 void Save::Commit(const StoredAttempt& outcome, const JobContext& context) {
   outcome_ = outcome;
   error_ = absl::OkStatus();
-  End(Phase::kCommitted, context);
+  End(v1::Phase::COMMITTED, context);
 }
 
 void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext& context) {
@@ -95,8 +95,8 @@ void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext&
     // Its files are gone, so it cannot be put again: whether it stands is found by an abort record, which is created
     // only if it does not.
     const bool lost = manifest && HasReason(standing.status(), Reason::kRootMismatch);
-    if (phase_ == Phase::kCommitting && lost && in_doubt_ && given_up_.ok()) given_up_ = committing_failed();
-    if (phase_ != Phase::kCommitting || !manifest || in_doubt_) return;
+    if (phase_ == v1::Phase::COMMITTING && lost && in_doubt_ && given_up_.ok()) given_up_ = committing_failed();
+    if (phase_ != v1::Phase::COMMITTING || !manifest || in_doubt_) return;
     // The manifest does not stand there and never will. From here only an abort record settles the attempt.
     decided_ = false;
     manifest_.reset();
@@ -120,11 +120,11 @@ void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext&
     }
     // Nobody can load the attempt. Its files stay, so that a person may rescue it.
     error_ = standing->error;
-    End(Phase::kAborted, context);
+    End(v1::Phase::ABORTED, context);
     return;
   }
   abort_record_stands_ = true;
-  if (phase_ == Phase::kCommitting) {
+  if (phase_ == v1::Phase::COMMITTING) {
     // Another process has ended the attempt, so that is how it ended.
     decided_ = false;
     const bool ours = !given_up_.ok() && standing->error.message() == given_up_.message();
@@ -139,16 +139,16 @@ void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext&
 }
 
 void Save::Abort(absl::Status error, const JobContext& context) {
-  if (ended() || phase_ == Phase::kAborting || decided_) return;
+  if (ended() || phase_ == v1::Phase::ABORTING || decided_) return;
   error_ = std::move(error);
   abort_time_ = context.now;
   stalled_ = absl::OkStatus();
-  SetPhase(Phase::kAborting, context);
+  SetPhase(v1::Phase::ABORTING, context);
 }
 
 void Save::Cancel(const JobContext& context) {
   const absl::Status error = OperationError(Reason::kSaveCancelled, context, operation(), "cancelled on request");
-  if (phase_ == Phase::kCommitting && decided_) {
+  if (phase_ == v1::Phase::COMMITTING && decided_) {
     if (given_up_.ok()) given_up_ = error;
     return;
   }
@@ -174,7 +174,7 @@ void Save::AdvanceAbort(const JobContext& context) {
   }
   if (attempt_ == 0) {
     // A number that comes later is buried as what nobody finished.
-    End(Phase::kAborted, context);
+    End(v1::Phase::ABORTED, context);
     return;
   }
   if (!abort_record_stands_) {
@@ -183,7 +183,7 @@ void Save::AdvanceAbort(const JobContext& context) {
       // Storage takes no abort record for now. No later attempt of the step begins before one stands.
       context.Log(LogLevel::kWarn, "abort_record_given_up", {{"step", step_}, {"attempt", attempt_}});
       leftover_ = {.step = step_, .attempt = attempt_, .unfinished = true};
-      End(Phase::kAborted, context);
+      End(v1::Phase::ABORTED, context);
       return;
     }
     if (outcome_ticket_ == 0 && context.now >= next_outcome_try_) PutAbortRecord(error_, context);
@@ -193,7 +193,7 @@ void Save::AdvanceAbort(const JobContext& context) {
     if (context.now - remove_time_ < context.options.storage_patience()) return;
     context.Log(LogLevel::kWarn, "remove_given_up", {{"step", step_}, {"attempt", attempt_}});
     leftover_ = {.step = step_, .attempt = attempt_};
-    End(Phase::kAborted, context);
+    End(v1::Phase::ABORTED, context);
     return;
   }
   if (ranks_.count(SaveRank::kActive) > 0 && context.now - abort_time_ < context.options.lease_ttl) return;
@@ -203,22 +203,22 @@ void Save::AdvanceAbort(const JobContext& context) {
 }
 
 void Save::OnRemoved(uint64_t ticket, const absl::Status& status, const JobContext& context) {
-  if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
+  if (ticket != remove_ticket_ || phase_ != v1::Phase::ABORTING) return;
   if (!status.ok()) {
     context.Log(LogLevel::kWarn, "remove_failed", {{"step", step_}, {"attempt", attempt_}, {"error", status}});
     leftover_ = {.step = step_, .attempt = attempt_};
   }
-  End(Phase::kAborted, context);
+  End(v1::Phase::ABORTED, context);
 }
 
-void Save::End(Phase phase, const JobContext& context) {
-  const bool committed = phase == Phase::kCommitted;
+void Save::End(v1::Phase::Value phase, const JobContext& context) {
+  const bool committed = phase == v1::Phase::COMMITTED;
   timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? outcome_.bytes : plan_.bytes,
                      ranks_.size(), committed ? absl::OkStatus() : error_},
                     context.now);
   context.effects.timelines.push_back(timeline_);
   end_revision_ = context.revision;
-  if (phase == Phase::kAborted) OpenReplies(context);
+  if (phase == v1::Phase::ABORTED) OpenReplies(context);
   if (committed) exchange_.Finish(context);
   // Frees what an ended save does not need any more.
   ranks_.ChangeKept([](SaveRank& rank) {
@@ -246,9 +246,9 @@ void Save::OpenReplies(const JobContext& context) {
     if (rank.begun) {
       // A call that had staged has returned: its trainer asks for the outcome itself.
       trainer = rank.staged() ? 0 : rank.trainer;
-    } else if (!rank.successor) {
+    } else if (!rank.awaited.successor()) {
       // A trainer whose agent has just restarted attaches again in a moment.
-      trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
+      trainer = rank.awaited.trainer() != 0 ? rank.awaited.trainer() : context.members.LastTrainer(index);
       // After a restart of the coordinator one whose agent has not come back yet may have called long before.
       const Member* member = context.members.Find(index);
       if (trainer == 0 && (member == nullptr || !member->reported)) continue;

@@ -21,8 +21,8 @@ std::optional<int64_t> OtherStepOf(const Member* member, int64_t step) {
   if (member == nullptr) return other;
   for (const v1::SaveState& state : member->state.saves()) {
     // An attempt gets its number when all ranks have begun it, and then its trainer may be on its way to this step.
-    const bool open = state.phase() == v1::SaveState::BEGUN || state.phase() == v1::SaveState::STAGING ||
-                      state.phase() == v1::SaveState::STAGED;
+    const bool open = state.phase() == v1::Phase::PLANNING || state.phase() == v1::Phase::STAGING ||
+                      state.phase() == v1::Phase::STAGED;
     if (state.step() != step && state.attempt() == 0 && open) other = state.step();
   }
   return other;
@@ -34,26 +34,8 @@ constexpr absl::Duration kNoteAfter = absl::Seconds(5);
 bool IsInALoad(const Member& member) {
   const auto& loads = member.state.loads();
   return std::any_of(loads.begin(), loads.end(), [](const v1::LoadState& load) {
-    return load.phase() == v1::LoadState::BEGUN || load.phase() == v1::LoadState::READING;
+    return load.phase() == v1::Phase::PLANNING || load.phase() == v1::Phase::READING;
   });
-}
-
-v1::Checkpoint::State StateOf(Save::Phase phase) {
-  switch (phase) {
-    case Save::Phase::kCollecting:
-      return v1::Checkpoint::COLLECTING;
-    case Save::Phase::kWriting:
-      return v1::Checkpoint::WRITING;
-    case Save::Phase::kCommitting:
-      return v1::Checkpoint::COMMITTING;
-    case Save::Phase::kCommitted:
-      return v1::Checkpoint::COMMITTED;
-    case Save::Phase::kAborting:
-      return v1::Checkpoint::ABORTING;
-    case Save::Phase::kAborted:
-      return v1::Checkpoint::ABORTED;
-  }
-  return v1::Checkpoint::STATE_UNSPECIFIED;
 }
 
 // "waits for shards of rank 3"; empty if it waits for none.
@@ -65,22 +47,22 @@ std::string AwaitedShards(const v1::SaveState& state) {
 
 }  // namespace
 
-v1::RankProgress::Phase SaveView::PhaseOf(const SaveRank& rank) const {
-  if (!rank.begun) return v1::RankProgress::WAITING;
+v1::Phase::Value SaveView::PhaseOf(const SaveRank& rank) const {
+  if (!rank.begun) return v1::Phase::WAITING;
   switch (rank.state.phase()) {
-    case v1::SaveState::STAGING:
-      return v1::RankProgress::STAGING;
-    case v1::SaveState::STAGED:
-      return v1::RankProgress::STAGED;
-    case v1::SaveState::WRITING:
-      return v1::RankProgress::WRITING;
-    case v1::SaveState::WRITTEN:
-      return v1::RankProgress::WRITTEN;
-    case v1::SaveState::FAILED:
-    case v1::SaveState::STOPPED:
-      return rank.state.attempt() > 0 ? v1::RankProgress::WRITING : v1::RankProgress::STAGING;
+    case v1::Phase::STAGING:
+      return v1::Phase::STAGING;
+    case v1::Phase::STAGED:
+      return v1::Phase::STAGED;
+    case v1::Phase::WRITING:
+      return v1::Phase::WRITING;
+    case v1::Phase::WRITTEN:
+      return v1::Phase::WRITTEN;
+    case v1::Phase::FAILED:
+    case v1::Phase::STOPPED:
+      return rank.state.attempt() > 0 ? v1::Phase::WRITING : v1::Phase::STAGING;
     default:
-      return save_.has_plan() ? v1::RankProgress::STAGING : v1::RankProgress::PLANNING;
+      return save_.has_plan() ? v1::Phase::STAGING : v1::Phase::PLANNING;
   }
 }
 
@@ -113,7 +95,7 @@ std::string SaveView::DetailOf(int index, const JobContext& context) const {
       absl::StrAppend(&text, ", its trainer has not begun the save");
     }
     if (member->current_step().has_value()) absl::StrAppend(&text, ", last reported step ", *member->current_step());
-    if (const absl::Duration gone = context.now - rank.trainer_gone; gone >= absl::ZeroDuration()) {
+    if (const absl::Duration gone = context.now - rank.awaited.trainer_gone(); gone >= absl::ZeroDuration()) {
       // A launcher starts all trainers of a job anew, one after the other: the save is theirs as well as anybody's.
       const absl::Duration left = std::max(context.options.lease_ttl - gone, absl::ZeroDuration());
       absl::StrAppend(&text, ", its trainer ended ", DurationText(gone), " ago, and the next one has ",
@@ -214,11 +196,11 @@ v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks&
   if (save_.attempt() > 0) view.set_data_directory(AttemptDirectory(context.job, save_.step(), save_.attempt()));
   view.set_world_size(static_cast<uint32_t>(save_.ranks().size()));
   view.set_bytes(save_.planned_bytes());
-  view.set_state(StateOf(save_.phase()));
+  view.set_state(save_.phase());
   if (!save_.stalled().ok()) *view.mutable_error() = StatusToProto(save_.stalled());
-  if (save_.phase() == Save::Phase::kAborting || save_.phase() == Save::Phase::kAborted)
+  if (save_.phase() == v1::Phase::ABORTING || save_.phase() == v1::Phase::ABORTED)
     *view.mutable_error() = StatusToProto(save_.error());
-  if (save_.phase() == Save::Phase::kCommitted) {
+  if (save_.phase() == v1::Phase::COMMITTED) {
     view.set_bytes(save_.outcome().bytes);
     view.set_world_size(save_.outcome().world_size);
     SetTimestamp(save_.outcome().time, *view.mutable_commit_time());
@@ -226,7 +208,7 @@ v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks&
   }
   SetTimestamp(save_.created_wall(), *view.mutable_create_time());
   save_.exchange().Describe(view);
-  if (save_.phase() == Save::Phase::kCommitted) return view;
+  if (save_.phase() == v1::Phase::COMMITTED) return view;
   const std::vector<int> late_ranks = Noteworthy(context).late;
   RankTally tally;
   for (size_t i = 0; i < save_.ranks().size(); ++i) {
@@ -249,7 +231,7 @@ v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks&
     } else if (!rank.begun) {
       if (const auto other = OtherStepOf(context.members.Find(index), save_.step())) {
         progress.set_note(absl::StrCat("saves step ", *other));
-      } else if (!save_.ended() && (idle >= kNoteAfter || rank.trainer_gone <= context.now)) {
+      } else if (!save_.ended() && (idle >= kNoteAfter || rank.awaited.trainer_gone() <= context.now)) {
         progress.set_note(DetailOf(index, context));
       }
     } else {

@@ -24,7 +24,7 @@ class SaveView {
   v1::Checkpoint Checkpoint(const JobContext& context, const ShownRanks& shown) const;
   NoteworthyRanks Noteworthy(const JobContext& context) const;
 
-  v1::RankProgress::Phase PhaseOf(const SaveRank& rank) const;
+  v1::Phase::Value PhaseOf(const SaveRank& rank) const;
   // Returns when the rank last got nearer to what it is waited for.
   absl::Time ProgressOf(int rank, const JobContext& context) const;
   std::string DetailOf(int rank, const JobContext& context) const;

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kEndedKept = 16;
 constexpr size_t kMaxActive = 32;
 
-bool IsUndecided(const Save& save) { return !save.ended() && save.phase() != Save::Phase::kAborting; }
+bool IsUndecided(const Save& save) { return !save.ended() && save.phase() != v1::Phase::ABORTING; }
 
 }  // namespace
 

@@ -13,7 +13,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
-#include "coordinator/decision/news.h"
+#include "coordinator/membership/news.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {

@@ -21,7 +21,7 @@ class SavesTest : public PartTest {
     state.set_step(step);
     state.set_call(call);
     state.set_trainer_incarnation(50);
-    state.set_phase(v1::SaveState::BEGUN);
+    state.set_phase(v1::Phase::PLANNING);
     return state;
   }
 

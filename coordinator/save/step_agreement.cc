@@ -55,7 +55,9 @@ void StepAgreement::Set(State state, const JobContext& context) {
   progress_ = context.now;
   // What was answered to another order, or means something else by now, is asked anew.
   answers_.clear();
-  for (const auto& [rank, member] : context.members.members()) Report(member, context);
+  for (const auto& [rank, member] : context.members.members()) {
+    (void)Report(member, context);  // whoever sets it looks at everything anyway
+  }
   context.Log(LogLevel::kInfo, "agreement",
               {{"step", step_}, {"state", std::string(NameOf(state))}, {"number", number_}});
 }
@@ -82,16 +84,16 @@ bool StepAgreement::IsFar(const JobContext& context) const {
   return static_cast<double>(step_) > farthest;
 }
 
-bool StepAgreement::Report(const Member& member, const JobContext& context) {
-  if (state_ == State::kIdle) return false;
+News StepAgreement::Report(const Member& member, const JobContext& context) {
+  if (state_ == State::kIdle) return {};
   const Answer now = {AnswerOf(member, number_), IsOver(member)};
   const Answer& before = answers_[static_cast<size_t>(member.rank)];
-  if (before.status == now.status && before.over == now.over) return false;
+  if (before.status == now.status && before.over == now.over) return {};
   answers_.Change(static_cast<size_t>(member.rank), [&](Answer& answer) { answer = now; });
   const bool tries = state_ == State::kArming || state_ == State::kAgreeing;
-  return (tries && now.status == v1::ArmState::REFUSED) || over(context.members) ||
-         (state_ == State::kAgreeing && AllAgreed(context.members)) ||
-         (state_ == State::kArming && AllArmed(context.members));
+  return News::Step((tries && now.status == v1::ArmState::REFUSED) || over(context.members) ||
+                    (state_ == State::kAgreeing && AllAgreed(context.members)) ||
+                    (state_ == State::kArming && AllArmed(context.members)));
 }
 
 bool StepAgreement::AllArmed(const Membership& members) const {
@@ -111,7 +113,7 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, const JobContext& 
     const std::optional<int64_t> at = member.current_step();
     if (!at.has_value()) return absl::OkStatus();
     if (step.has_value() && *at >= *step) {
-      passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *at)});
+      passed.push_back({rank, v1::Phase::ARMING, absl::StrCat("last reported step ", *at)});
     }
     const double since = std::min(absl::ToDoubleSeconds(context.now - member.stepped), kMaxGuessSeconds);
     farthest = std::max(farthest, static_cast<double>(*at) + member.steps_per_second() * since);
@@ -223,13 +225,12 @@ std::optional<v1::ArmOrder> StepAgreement::Order() const {
 
 std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
   std::vector<NamedRank> named_ranks;
-  for (int rank : context.members.Absent())
-    named_ranks.push_back({rank, v1::RankProgress::ARMING, "no agent registered"});
+  for (int rank : context.members.Absent()) named_ranks.push_back({rank, v1::Phase::ARMING, "no agent registered"});
   for (const auto& [rank, member] : context.members.members()) {
     const std::string heard = absl::StrCat("agent last heard ", DurationText(context.now - member.heard), " ago");
     if (!member.current_step().has_value()) {
       const std::string halt = HaltOf(member, context);
-      named_ranks.push_back({rank, v1::RankProgress::ARMING,
+      named_ranks.push_back({rank, v1::Phase::ARMING,
                              member.has_trainer()
                                  ? absl::StrCat("its trainer has reported no step", halt.empty() ? "" : ", ", halt)
                                  : "no trainer attached"});
@@ -242,7 +243,7 @@ std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
           state_ == State::kAgreed;
       if (!done)
         named_ranks.push_back(
-            {rank, v1::RankProgress::ARMING, absl::StrCat("has not answered for step ", step_, ", ", heard)});
+            {rank, v1::Phase::ARMING, absl::StrCat("has not answered for step ", step_, ", ", heard)});
     }
   }
   return named_ranks;

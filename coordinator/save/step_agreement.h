@@ -15,6 +15,7 @@
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/membership/counted_ranks.h"
+#include "coordinator/membership/news.h"
 
 namespace cairn {
 
@@ -39,8 +40,8 @@ class StepAgreement {
   void Revoke(const JobContext& context);
   // Takes the step that the ranks' answers have made possible.
   void Advance(const JobContext& context);
-  // Takes what a member has reported. Returns whether Advance may have a step to take.
-  bool Report(const Member& member, const JobContext& context);
+  // Takes what a member has reported.
+  News Report(const Member& member, const JobContext& context);
   // The rank's agent is lost.
   void OnLost(int rank) {
     answers_.Change(static_cast<size_t>(rank), [](Answer& answer) { answer = Answer(); });

@@ -127,12 +127,12 @@ class JobFixture : public testing::Test {
     v1::SaveState state;
     state.set_step(step);
     state.set_call(call);
-    state.set_phase(v1::SaveState::BEGUN);
+    state.set_phase(v1::Phase::PLANNING);
     state.set_layout_digest(Layout(rank));
     return state;
   }
   // Returns the state of a save in attempt 1 of the step.
-  static v1::SaveState InAttempt(int rank, int64_t step, v1::SaveState::Phase phase, uint64_t call = 1) {
+  static v1::SaveState InAttempt(int rank, int64_t step, v1::Phase::Value phase, uint64_t call = 1) {
     v1::SaveState state = Begun(rank, step, call);
     state.set_phase(phase);
     state.set_plan_digest("plan");
@@ -140,7 +140,7 @@ class JobFixture : public testing::Test {
     state.set_attempt_nonce(kNonce);
     return state;
   }
-  static v1::SaveState Written(int rank, int64_t step) { return InAttempt(rank, step, v1::SaveState::WRITTEN); }
+  static v1::SaveState Written(int rank, int64_t step) { return InAttempt(rank, step, v1::Phase::WRITTEN); }
   // The first order about the step.
   v1::SaveOrder OrderOf(int rank, int64_t step) {
     const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());

@@ -122,7 +122,7 @@ class Watch:
                     raise
                 late = error
             else:
-                state = wire.enum_name("cairn.v1.Checkpoint.State", checkpoint.state)
+                state = wire.enum_name("cairn.v1.Phase.Value", checkpoint.state)
                 if state == "COMMITTED":
                     return int(checkpoint.step)
                 if checkpoint.HasField("error"):

@@ -117,7 +117,7 @@ TEST_F(CheckpointStoreTest, ReadStep_StorageFailsToTell_IsUnreadUntilItTells) {
       const StepRecord step = store.ReadStep("a/b", 10);
       EXPECT_FALSE(step.unread().ok()) << error;
       const v1::Checkpoint listed = ListedCheckpoint("a/b", step, LineageOf({step}));
-      EXPECT_EQ(listed.state(), v1::Checkpoint::DAMAGED) << error;
+      EXPECT_EQ(listed.state(), v1::Phase::DAMAGED) << error;
       EXPECT_TRUE(listed.unread()) << error;
       EXPECT_EQ(listed.attempt(), 1u) << "its tags are known";
     }

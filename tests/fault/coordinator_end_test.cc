@@ -14,7 +14,7 @@
 namespace cairn::testing {
 namespace {
 
-using State = v1::Checkpoint;
+using State = v1::Phase;
 
 class CoordinatorEndTest : public CoordinatorFixture {};
 
@@ -24,17 +24,16 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorIsKilledInAnyPhase_GoesOn) {
   StartAgents();
   int64_t step = 0;
   uint64_t epoch = 1;
-  for (v1::SaveState::Phase phase :
-       {v1::SaveState::STAGING, v1::SaveState::STAGED, v1::SaveState::WRITING, v1::SaveState::WRITTEN}) {
+  for (v1::Phase::Value phase : {v1::Phase::STAGING, v1::Phase::STAGED, v1::Phase::WRITING, v1::Phase::WRITTEN}) {
     agents_[1]->HoldAt(phase);
-    if (phase == v1::SaveState::WRITTEN) agents_[0]->HoldAt(v1::SaveState::STAGED);
+    if (phase == v1::Phase::WRITTEN) agents_[0]->HoldAt(v1::Phase::STAGED);
     SaveAll(++step);
     ASSERT_TRUE(agents_[1]->WaitPhase(step, phase)) << phase;
     Restart();
     ++epoch;
     agents_[0]->Release();
     agents_[1]->Release();
-    EXPECT_TRUE(Outcome(step).ok()) << v1::SaveState::Phase_Name(phase) << ": " << Outcome(step);
+    EXPECT_TRUE(Outcome(step).ok()) << v1::Phase::Value_Name(phase) << ": " << Outcome(step);
     EXPECT_EQ(agents_[1]->epoch(), epoch);
     ExpectWhole(step);
   }
@@ -44,9 +43,9 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorIsKilledInAnyPhase_GoesOn) {
 TEST_F(CoordinatorEndTest, Save_CoordinatorAndAgentAreKilled_AbortsCleanly) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
-  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  agents_[1]->HoldAt(v1::Phase::WRITING);
   SaveAll(3);
-  ASSERT_TRUE(agents_[1]->WaitPhase(3, v1::SaveState::WRITING));
+  ASSERT_TRUE(agents_[1]->WaitPhase(3, v1::Phase::WRITING));
   coordinator_.Kill();
   agents_[1]->Kill();
   Start(flags_);
@@ -76,10 +75,10 @@ TEST_F(CoordinatorEndTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByN
 TEST_F(CoordinatorEndTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNotCommitted) {
   Start({"--phase-timeout=60s", "--lease-ttl=10s"});
   StartAgents();
-  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  agents_[1]->HoldAt(v1::Phase::WRITING);
   SaveAll(8);
-  ASSERT_TRUE(agents_[0]->WaitPhase(8, v1::SaveState::WRITTEN));
-  ASSERT_TRUE(agents_[2]->WaitPhase(8, v1::SaveState::WRITTEN));
+  ASSERT_TRUE(agents_[0]->WaitPhase(8, v1::Phase::WRITTEN));
+  ASSERT_TRUE(agents_[2]->WaitPhase(8, v1::Phase::WRITTEN));
   coordinator_.Signal(SIGSTOP);
   auto storage = PosixStorage::Open(root_, false);
   ASSERT_TRUE(storage.ok());
@@ -105,9 +104,9 @@ TEST_F(CoordinatorEndTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNot
 TEST_F(CoordinatorEndTest, Save_CoordinatorIsFrozenBeyondTheLease_BlamesNobody) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
-  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  agents_[1]->HoldAt(v1::Phase::WRITING);
   SaveAll(8);
-  ASSERT_TRUE(agents_[1]->WaitPhase(8, v1::SaveState::WRITING));
+  ASSERT_TRUE(agents_[1]->WaitPhase(8, v1::Phase::WRITING));
   coordinator_.Signal(SIGSTOP);
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   coordinator_.Signal(SIGCONT);
@@ -162,9 +161,9 @@ TEST_F(CoordinatorEndTest, Start_AnotherCoordinatorHasTheRoot_IsRefusedAndNamesI
 TEST_F(CoordinatorEndTest, Sigterm_SaveIsInFlight_DrainsIt) {
   Start();
   StartAgents();
-  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  agents_[1]->HoldAt(v1::Phase::WRITING);
   SaveAll(2);
-  ASSERT_TRUE(agents_[1]->WaitPhase(2, v1::SaveState::WRITING));
+  ASSERT_TRUE(agents_[1]->WaitPhase(2, v1::Phase::WRITING));
   coordinator_.Signal(SIGTERM);
   for (;;) {
     const auto refused = Create(std::nullopt);

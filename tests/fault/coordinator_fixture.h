@@ -114,7 +114,7 @@ class CoordinatorFixture : public ::testing::Test {
   // Follows a request to its end, across restarts, as `cairn save` does.
   v1::Checkpoint Follow(v1::Checkpoint checkpoint, const std::string& id) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(90);
-    while (checkpoint.state() != v1::Checkpoint::COMMITTED && checkpoint.state() != v1::Checkpoint::ABORTED) {
+    while (checkpoint.state() != v1::Phase::COMMITTED && checkpoint.state() != v1::Phase::ABORTED) {
       if (std::chrono::steady_clock::now() > deadline) {
         ADD_FAILURE() << "no end: " << checkpoint.ShortDebugString();
         return checkpoint;
@@ -157,7 +157,7 @@ class CoordinatorFixture : public ::testing::Test {
     v1::Checkpoint checkpoint;
     const absl::Status status = Call(&v1::CheckpointService::Stub::GetCheckpoint, request, checkpoint);
     ASSERT_TRUE(status.ok()) << status;
-    ASSERT_EQ(checkpoint.state(), v1::Checkpoint::COMMITTED);
+    ASSERT_EQ(checkpoint.state(), v1::Phase::COMMITTED);
     const auto outcome =
         DecodeOutcome(ReadWhole(absl::StrCat(root_, "/", OutcomePath("demo", step, checkpoint.attempt()))));
     ASSERT_TRUE(outcome.ok()) << outcome.status();

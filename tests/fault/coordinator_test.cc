@@ -11,7 +11,7 @@
 namespace cairn::testing {
 namespace {
 
-using State = v1::Checkpoint;
+using State = v1::Phase;
 
 class CoordinatorTest : public CoordinatorFixture {};
 
@@ -65,8 +65,7 @@ TEST_F(CoordinatorTest, Save_ARankDoesNotMove_NamesItInEveryPhase) {
   Start({"--phase-timeout=1500ms", "--lease-ttl=4s"});
   StartAgents();
   int64_t step = 0;
-  for (const auto& [phase, name] :
-       {std::pair(v1::SaveState::STAGING, "staging"), {v1::SaveState::WRITING, "writing"}}) {
+  for (const auto& [phase, name] : {std::pair(v1::Phase::STAGING, "staging"), {v1::Phase::WRITING, "writing"}}) {
     agents_[1]->HoldAt(phase);
     SaveAll(++step);
     const absl::Status outcome = Outcome(step);
@@ -99,9 +98,9 @@ TEST_F(CoordinatorTest, Save_ARankDoesNotMove_NamesItInEveryPhase) {
 TEST_F(CoordinatorTest, Save_AgentIsKilled_NamesItAndTheNextOneWorks) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
-  agents_[2]->HoldAt(v1::SaveState::WRITING);
+  agents_[2]->HoldAt(v1::Phase::WRITING);
   SaveAll(5);
-  ASSERT_TRUE(agents_[2]->WaitPhase(5, v1::SaveState::WRITING));
+  ASSERT_TRUE(agents_[2]->WaitPhase(5, v1::Phase::WRITING));
   agents_[2]->Kill();
   const absl::Status outcome = Outcome(5, {2});
   EXPECT_TRUE(HasReason(outcome, Reason::kRankLost)) << outcome;
@@ -117,9 +116,9 @@ TEST_F(CoordinatorTest, Save_AgentIsKilled_NamesItAndTheNextOneWorks) {
 TEST_F(CoordinatorTest, Save_TrainerIsLostWhileStaging_NamesIt) {
   Start();
   StartAgents();
-  agents_[1]->HoldAt(v1::SaveState::STAGING);
+  agents_[1]->HoldAt(v1::Phase::STAGING);
   SaveAll(5);
-  ASSERT_TRUE(agents_[1]->WaitPhase(5, v1::SaveState::STAGING));
+  ASSERT_TRUE(agents_[1]->WaitPhase(5, v1::Phase::STAGING));
   agents_[1]->LoseTrainer();
   const absl::Status outcome = Outcome(5);
   EXPECT_TRUE(HasReason(outcome, Reason::kTrainerLost)) << outcome;
@@ -192,7 +191,7 @@ TEST_F(CoordinatorTest, Load_AllRanksAsk_IsPlannedOnce) {
   for (auto& agent : agents_) {
     const auto order = agent->WaitLoad(2);
     ASSERT_TRUE(order.ok()) << order.status();
-    EXPECT_EQ(order->action(), v1::LoadOrder::DONE) << order->ShortDebugString();
+    EXPECT_EQ(order->phase(), v1::Phase::DONE) << order->ShortDebugString();
     EXPECT_EQ(order->step(), 4);
     EXPECT_EQ(order->total_bytes_read(), order->unique_bytes());
     EXPECT_EQ(order->io_path(), v1::IO_PATH_DIRECT);

@@ -94,7 +94,7 @@ class StalledStorageTest : public ::testing::Test {
   bool AwaitStalled(const std::string& job, int64_t step) {
     for (int i = 0; i < 3000; ++i) {
       const v1::Checkpoint checkpoint = Get(job, step);
-      if (checkpoint.state() == v1::Checkpoint::COMMITTING && checkpoint.has_error()) {
+      if (checkpoint.state() == v1::Phase::COMMITTING && checkpoint.has_error()) {
         return HasReason(StatusFromProto(checkpoint.error()), Reason::kStorageStalled);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -137,17 +137,17 @@ TEST_F(StalledStorageTest, Commit_StorageHangs_IsNamedAndHoldsUpNoOtherJob) {
   cancel.set_step(1);
   v1::Checkpoint cancelled;
   ASSERT_TRUE(people_->CancelCheckpoint(&context, cancel, &cancelled).ok());
-  EXPECT_EQ(cancelled.state(), v1::Checkpoint::COMMITTING);
+  EXPECT_EQ(cancelled.state(), v1::Phase::COMMITTING);
   EXPECT_TRUE(HasReason(StatusFromProto(cancelled.error()), Reason::kStorageStalled));
   EXPECT_TRUE(absl::IsDeadlineExceeded(slow[0]->WaitOutcome(1, absl::Seconds(1))));
   // Another job is planned and written meanwhile, up to its own outcome.
   for (FakeAgent* agent : other) agent->Save(1);
-  EXPECT_TRUE(other[0]->WaitPhase(1, v1::SaveState::WRITTEN));
+  EXPECT_TRUE(other[0]->WaitPhase(1, v1::Phase::WRITTEN));
   // Storage comes back. One of the cancelled save's two records stands, and all ranks hear which.
   std::filesystem::remove(hang_);
   const absl::Status outcome = slow[0]->WaitOutcome(1);
   for (FakeAgent* agent : slow) EXPECT_EQ(agent->WaitOutcome(1).ok(), outcome.ok());
-  EXPECT_EQ(Get("slow", 1).state() == v1::Checkpoint::COMMITTED, outcome.ok());
+  EXPECT_EQ(Get("slow", 1).state() == v1::Phase::COMMITTED, outcome.ok());
   for (const auto& agents : more) EXPECT_TRUE(agents[0]->WaitOutcome(1).ok());
   EXPECT_TRUE(other[0]->WaitOutcome(1).ok());
 }

@@ -158,10 +158,10 @@ TEST_F(StorageFaultTest, Save_LockLetsTwoCoordinatorsIn_OneCommitsAndTheOtherNam
   // The second coordinator takes the number and begins to write.
   Service second = StartCoordinator({"FAULT_FLOCK=1"});
   Agents seconds = StartAgents(second);
-  seconds[1]->HoldAt(v1::SaveState::WRITING);
+  seconds[1]->HoldAt(v1::Phase::WRITING);
   for (auto& agent : seconds) agent->Save(5);
-  ASSERT_TRUE(seconds[0]->WaitPhase(5, v1::SaveState::WRITTEN));
-  ASSERT_TRUE(seconds[1]->WaitPhase(5, v1::SaveState::WRITING));
+  ASSERT_TRUE(seconds[0]->WaitPhase(5, v1::Phase::WRITTEN));
+  ASSERT_TRUE(seconds[1]->WaitPhase(5, v1::Phase::WRITING));
   std::ofstream(gate) << "open";
   EXPECT_EQ(first.process.Wait(absl::Seconds(60)), 1) << "it stops serving";
   EXPECT_NE(ReadWhole(first.log).find("error: ROOT_IN_USE"), std::string::npos);
@@ -255,7 +255,7 @@ TEST_F(StorageFaultTest, Save_DirectWritesAreRefusedLate_Commits) {
     ASSERT_TRUE(trainer.Commit(*begun, {}).ok());
     const auto checkpoint = trainer.WaitSave(step, begun->save());
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED) << checkpoint->ShortDebugString();
+    EXPECT_EQ(checkpoint->state(), v1::Phase::COMMITTED) << checkpoint->ShortDebugString();
   }
   ExpectWhole(8, 1);
 }
@@ -274,7 +274,7 @@ TEST_F(StorageFaultTest, Save_CallsAreInterrupted_Commits) {
     ASSERT_TRUE(trainer.Commit(*begun, {}).ok());
     const auto checkpoint = trainer.WaitSave(step, begun->save());
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED) << checkpoint->ShortDebugString();
+    EXPECT_EQ(checkpoint->state(), v1::Phase::COMMITTED) << checkpoint->ShortDebugString();
     EXPECT_EQ(checkpoint->attempt(), 1u);
   }
   ExpectWhole(4, 1);
@@ -297,7 +297,7 @@ TEST_F(StorageFaultTest, SaveAndLoad_SystemRefusesThreads_FailByNameAndLaterOnes
     EXPECT_TRUE(trainer.Commit(*begun, {}).ok());
     const auto checkpoint = trainer.WaitSave(step, begun->save());
     if (!checkpoint.ok()) return checkpoint.status();
-    EXPECT_EQ(checkpoint->state(), checkpoint->has_error() ? v1::Checkpoint::ABORTED : v1::Checkpoint::COMMITTED);
+    EXPECT_EQ(checkpoint->state(), checkpoint->has_error() ? v1::Phase::ABORTED : v1::Phase::COMMITTED);
     return StatusFromProto(checkpoint->error());
   };
   const auto load = [&](uint64_t number) -> absl::Status {

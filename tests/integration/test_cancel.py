@@ -5,6 +5,7 @@ import threading
 import numpy as np
 
 import cairn
+from cairn._base import wire
 from testing.ranks import call_coordinator, command, command_json, noise, on_ranks, reasons, rows, until
 
 WHOLE = noise((64, 16), np.float32, 1)
@@ -17,7 +18,8 @@ def begin_on_rank_0(cluster, step: int, **options):
         cluster, lambda rank, client: client.save(step, {"w": rows(WHOLE, rank, 2)}, timeout=60, **options).wait(60),
         ranks=[0], errors=True)))
     thread.start()
-    until(lambda: call_coordinator(cluster, "GetJob", job="demo").checkpoint.state == 2, text="the begin of the save")
+    until(lambda: call_coordinator(cluster, "GetJob", job="demo").checkpoint.state == wire.PHASES["COLLECTING"],
+          text="the begin of the save")
     return thread, outcome
 
 

@@ -152,12 +152,12 @@ def test_prune_command_whose_outcome_is_unknown_lists_what_was_deleted_before(ou
 def test_save_whose_checkpoint_is_gone_before_it_was_told_ends(state):
     """A rule may delete a checkpoint as soon as it is committed."""
     def under_way(request, response):
-        response.job, response.step, response.state = "demo", 7, wire.CHECKPOINT_STATES["WRITING"]
+        response.job, response.step, response.state = "demo", 7, wire.PHASES["WRITING"]
         response.request_id = request.request_id
 
     def gone(request, response):
         under_way(request, response)
-        response.state = wire.CHECKPOINT_STATES[state]
+        response.state = wire.PHASES[state]
         why = cairn.Error("NOT_COMMITTED", "demo@7 is gone")
         response.error.CopyFrom(wire.status_from_error(why))
 

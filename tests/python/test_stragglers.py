@@ -11,9 +11,7 @@ from cairn._session import stragglers
 from cairn._session.stragglers import StragglerReporter, describe_stragglers
 
 Job = wire.message("cairn.v1.Job")
-PHASES = wire.enum_numbers("cairn.v1.RankProgress.Phase")
-SAVES = wire.enum_numbers("cairn.v1.Checkpoint.State")
-LOADS = wire.enum_numbers("cairn.v1.Load.State")
+PHASES = wire.enum_numbers("cairn.v1.Phase.Value")
 
 
 def job(trainers=(0, 1), agents=(0, 1), save=None, load=None):
@@ -22,11 +20,11 @@ def job(trainers=(0, 1), agents=(0, 1), save=None, load=None):
     for rank in agents:
         view.ranks.add(rank=rank, trainer_attached=rank in trainers)
     if save is not None:
-        view.checkpoint.state = SAVES["COLLECTING"]
+        view.checkpoint.state = PHASES["COLLECTING"]
         for rank, phase in enumerate(save):
             view.checkpoint.ranks.add(rank=rank, phase=PHASES[phase])
     if load is not None:
-        added = view.loads.add(state=LOADS["COLLECTING"])
+        added = view.loads.add(state=PHASES["COLLECTING"])
         for rank, phase in enumerate(load):
             added.ranks.add(rank=rank, phase=PHASES[phase])
     return view
@@ -74,7 +72,7 @@ def test_rank_whose_agent_is_silent_may_have_called_for_all_that_is_known():
 
 def test_many_ranks_are_counted():
     view = job()
-    view.loads.add(state=LOADS["COLLECTING"])
+    view.loads.add(state=PHASES["COLLECTING"])
     for rank in range(20):
         view.ranks.add(rank=rank, trainer_attached=True)
         view.loads[0].ranks.add(rank=rank, phase=PHASES["WAITING"])
@@ -84,7 +82,7 @@ def test_many_ranks_are_counted():
 
 def test_ended_operations_wait_for_nobody():
     view = job(save=("STAGED", "WAITING"))
-    view.checkpoint.state = SAVES["COMMITTED"]
+    view.checkpoint.state = PHASES["COMMITTED"]
     assert describe_stragglers(view, "save", 0) == ""
 
 
@@ -159,7 +157,7 @@ def test_call_that_ends_names_the_ranks_that_are_farthest_behind():
     assert named(view, step=9) == ("waits for rank 1 (staging, 3 of 8 bytes)", {"ranks": "1", "phase": "staging"})
     assert named(view, step=12) == ("waits for rank 1 (saves step 9 first, staging, 3 of 8 bytes)",
                                     {"ranks": "1", "phase": "staging"})
-    view.checkpoint.state = SAVES["COMMITTING"]
+    view.checkpoint.state = PHASES["COMMITTING"]
     assert named(view, step=9) == ("waits for storage to commit step 9, which all ranks have written", {})
 
 
@@ -224,7 +222,7 @@ def stuck(phase, idle, attempt=1, what="save"):
     view = job(save=("WRITTEN", phase)) if what == "save" else job(load=("DONE", phase))
     operation = view.checkpoint if what == "save" else view.loads[0]
     if what == "save":
-        operation.state, operation.step, operation.attempt = SAVES["WRITING"], 9, attempt
+        operation.state, operation.step, operation.attempt = PHASES["WRITING"], 9, attempt
     operation.ranks[1].bytes_done, operation.ranks[1].bytes_total = 3, 8
     operation.ranks[1].idle.FromTimedelta(datetime.timedelta(seconds=idle))
     operation.phase_counts.add(phase=PHASES[phase], ranks=1)
@@ -247,7 +245,7 @@ def told(view, what="save", stalled=None, caplog=None, seconds=8, ask=None):
 
 def test_commit_that_storage_does_not_answer_is_told_within_seconds(caplog):
     view = job(save=("WRITTEN", "WRITTEN"))
-    view.checkpoint.state, view.checkpoint.step = SAVES["COMMITTING"], 9
+    view.checkpoint.state, view.checkpoint.step = PHASES["COMMITTING"], 9
     assert told(view, caplog=caplog) == [
         "rank 0 has waited 3 s in save for storage to commit step 9, which all ranks have written"]
 

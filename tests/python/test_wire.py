@@ -19,13 +19,13 @@ def test_classes_of_fields_outlive_their_messages():
 
 
 def test_enums_are_shown_by_their_names():
-    assert wire.enum_name("cairn.v1.Checkpoint.State", 3) == "WRITING"
+    assert wire.enum_name("cairn.v1.Phase.Value", 6) == "WRITING"
     assert wire.enum_text("cairn.v1.IoPath", 2) == "cached"
     assert wire.enum_text("cairn.v1.Transport", 1) == "shared-memory"
 
 
 def test_enum_number_of_a_later_version_is_shown_as_unknown():
-    assert wire.enum_name("cairn.v1.Checkpoint.State", 99) == "unknown (99)"
+    assert wire.enum_name("cairn.v1.Phase.Value", 99) == "unknown (99)"
     assert wire.enum_text("cairn.v1.IoPath", 99) == "unknown (99)"
 
 

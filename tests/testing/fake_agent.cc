@@ -59,7 +59,7 @@ void FakeAgent::Save(int64_t step, bool allow_dropped_names) {
   v1::SaveState& save = saves_[step];
   save.Clear();
   save.set_step(step);
-  save.set_phase(v1::SaveState::BEGUN);
+  save.set_phase(v1::Phase::PLANNING);
   save.set_layout_digest(held_.layout_digest());
   save.set_allow_dropped_names(allow_dropped_names);
   save.set_call(++calls_[step]);
@@ -74,12 +74,12 @@ void FakeAgent::LoseTrainer() {
   trainer_attached_ = false;
 }
 
-void FakeAgent::HoldAt(v1::SaveState::Phase phase) {
+void FakeAgent::HoldAt(v1::Phase::Value phase) {
   std::lock_guard lock(mutex_);
   hold_ = phase;
 }
 
-void FakeAgent::Release() { HoldAt(v1::SaveState::PHASE_UNSPECIFIED); }
+void FakeAgent::Release() { HoldAt(v1::Phase::PHASE_UNSPECIFIED); }
 
 void FakeAgent::FailWith(absl::Status error) {
   std::lock_guard lock(mutex_);
@@ -94,7 +94,7 @@ absl::Status FakeAgent::WaitOutcome(int64_t step, absl::Duration timeout) {
   return outcomes_[step];
 }
 
-bool FakeAgent::WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout) {
+bool FakeAgent::WaitPhase(int64_t step, v1::Phase::Value phase, absl::Duration timeout) {
   return WaitFor(timeout, [&] { return told_.contains(step) && told_[step] == phase; });
 }
 
@@ -106,7 +106,7 @@ void FakeAgent::Load(uint64_t number, std::optional<int64_t> step) {
   std::lock_guard lock(mutex_);
   v1::LoadState& load = loads_[number];
   load.set_number(number);
-  load.set_phase(v1::LoadState::BEGUN);
+  load.set_phase(v1::Phase::PLANNING);
   load.set_layout_digest(held_.layout_digest());
   load.set_strict(true);
   load.set_trainer_incarnation(trainer_);
@@ -261,8 +261,8 @@ void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
     {
       std::lock_guard lock(mutex_);
       if (!loads_.contains(order.number())) continue;
-      fetch = order.action() == v1::LoadOrder::READ && loads_[order.number()].phase() == v1::LoadState::BEGUN;
-      if (order.action() == v1::LoadOrder::DONE || order.action() == v1::LoadOrder::FAILED) {
+      fetch = order.phase() == v1::Phase::READING && loads_[order.number()].phase() == v1::Phase::PLANNING;
+      if (order.phase() == v1::Phase::DONE || order.phase() == v1::Phase::FAILED) {
         load_results_[order.number()] = order;
         loads_.erase(order.number());
         changed_.notify_all();
@@ -275,12 +275,12 @@ void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
     std::lock_guard lock(mutex_);
     v1::LoadState& load = loads_[order.number()];
     if (read_plan_.ParseFromString(*bytes)) {
-      load.set_phase(v1::LoadState::DONE);
+      load.set_phase(v1::Phase::DONE);
       load.set_plan_digest(order.plan_digest());
       load.set_storage_bytes(read_plan_.read_bytes());
       load.set_io_path(v1::IO_PATH_DIRECT);
     } else {
-      load.set_phase(v1::LoadState::FAILED);
+      load.set_phase(v1::Phase::FAILED);
       *load.mutable_error() = StatusToProto(MakeError(Reason::kInternal, "the plan cannot be parsed"));
     }
   }
@@ -292,26 +292,26 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
   if (found == saves_.end()) return;
   v1::SaveState& save = found->second;
   if (order.call() != 0 && order.call() < save.call()) return;
-  const auto set = [&](v1::SaveState::Phase phase) {
+  const auto set = [&](v1::Phase::Value phase) {
     save.set_phase(phase);
     changed_.notify_all();
   };
-  switch (order.action()) {
-    case v1::SaveOrder::STAGE:
-    case v1::SaveOrder::WRITE: {
+  switch (order.phase()) {
+    case v1::Phase::STAGING:
+    case v1::Phase::WRITING: {
       save.set_plan_digest(order.plan_digest());
       save.set_attempt(order.attempt());
       save.set_attempt_nonce(order.attempt_nonce());
       save.set_request_id(order.request_id());
       save.set_bytes_total(100);
       if (save.phase() == hold_) return;
-      if (save.phase() == v1::SaveState::BEGUN) {
-        set(v1::SaveState::STAGING);
-      } else if (save.phase() == v1::SaveState::STAGING) {
-        set(v1::SaveState::STAGED);
-      } else if (save.phase() == v1::SaveState::STAGED && order.action() == v1::SaveOrder::WRITE) {
-        set(v1::SaveState::WRITING);
-      } else if (save.phase() == v1::SaveState::WRITING && failure_.ok()) {
+      if (save.phase() == v1::Phase::PLANNING) {
+        set(v1::Phase::STAGING);
+      } else if (save.phase() == v1::Phase::STAGING) {
+        set(v1::Phase::STAGED);
+      } else if (save.phase() == v1::Phase::STAGED && order.phase() == v1::Phase::WRITING) {
+        set(v1::Phase::WRITING);
+      } else if (save.phase() == v1::Phase::WRITING && failure_.ok()) {
         v1::SaveState written = save;
         lock.unlock();
         const auto plan = GetPlan(order.plan_digest());
@@ -321,24 +321,24 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
         asked_to_check_ = order.check_replicas();
         if (!saves_.contains(order.step())) return;
         saves_[order.step()] = written;
-        saves_[order.step()].set_phase(status.ok() ? v1::SaveState::WRITTEN : v1::SaveState::FAILED);
+        saves_[order.step()].set_phase(status.ok() ? v1::Phase::WRITTEN : v1::Phase::FAILED);
         if (!status.ok()) *saves_[order.step()].mutable_error() = StatusToProto(status);
         changed_.notify_all();
-      } else if (save.phase() == v1::SaveState::WRITING) {
+      } else if (save.phase() == v1::Phase::WRITING) {
         *save.mutable_error() = StatusToProto(failure_);
-        set(v1::SaveState::FAILED);
+        set(v1::Phase::FAILED);
       }
       break;
     }
-    case v1::SaveOrder::ABORT:
-      set(v1::SaveState::STOPPED);
+    case v1::Phase::ABORTING:
+      set(v1::Phase::STOPPED);
       break;
-    case v1::SaveOrder::COMMITTED:
+    case v1::Phase::COMMITTED:
       outcomes_[order.step()] = absl::OkStatus();
       saves_.erase(found);
       changed_.notify_all();
       break;
-    case v1::SaveOrder::ABORTED:
+    case v1::Phase::ABORTED:
       outcomes_[order.step()] = StatusFromProto(order.error());
       saves_.erase(found);
       changed_.notify_all();

@@ -37,7 +37,7 @@ class FakeAgent {
   // Makes the trainer end.
   void LoseTrainer();
   // Keeps the save from getting further than this phase, until Release.
-  void HoldAt(v1::SaveState::Phase phase);
+  void HoldAt(v1::Phase::Value phase);
   void Release();
   // Makes WRITING end with this error instead of WRITTEN.
   void FailWith(absl::Status error);
@@ -47,7 +47,7 @@ class FakeAgent {
   // time.
   absl::Status WaitOutcome(int64_t step, absl::Duration timeout = absl::Seconds(60));
   // Waits until the coordinator has been told that the save of `step` is in `phase`.
-  bool WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout = absl::Seconds(60));
+  bool WaitPhase(int64_t step, v1::Phase::Value phase, absl::Duration timeout = absl::Seconds(60));
   // Waits until the coordinator has answered once since the last registration.
   bool WaitRegistered(absl::Duration timeout = absl::Seconds(60));
 
@@ -94,10 +94,10 @@ class FakeAgent {
   uint64_t revision_ = 0;
   v1::ArmState arm_;
   std::map<int64_t, v1::SaveState> saves_;
-  std::map<int64_t, v1::SaveState::Phase> told_;  // as the last answered request told it
+  std::map<int64_t, v1::Phase::Value> told_;  // as the last answered request told it
   std::map<int64_t, uint64_t> calls_;
   std::map<int64_t, absl::Status> outcomes_;
-  v1::SaveState::Phase hold_ = v1::SaveState::PHASE_UNSPECIFIED;
+  v1::Phase::Value hold_ = v1::Phase::PHASE_UNSPECIFIED;
   absl::Status failure_;
   std::map<uint64_t, v1::LoadState> loads_;
   std::map<uint64_t, v1::LoadOrder> load_results_;

@@ -323,15 +323,15 @@ class FakeAgent:
         checkpoint = {"job": "demo", "step": request.step, "attempt": 1, "world_size": self.world_size}
         if save is None:
             error = self.outcomes[request.attempt]
-            checkpoint["state"] = wire.CHECKPOINT_STATES["ABORTED" if error else "COMMITTED"]
+            checkpoint["state"] = wire.PHASES["ABORTED" if error else "COMMITTED"]
             if error:
                 checkpoint["error"] = error.status
             return self._response("WaitSave", checkpoint=checkpoint)
         if self.outcome is not None:
-            checkpoint["state"] = wire.CHECKPOINT_STATES["ABORTED"]
+            checkpoint["state"] = wire.PHASES["ABORTED"]
             checkpoint["error"], self.outcome = self.outcome.status, None
         else:
-            checkpoint["state"] = wire.CHECKPOINT_STATES["COMMITTED"]
+            checkpoint["state"] = wire.PHASES["COMMITTED"]
             self._commit(save)
         return self._response("WaitSave", checkpoint=checkpoint)
 
@@ -354,10 +354,10 @@ class FakeAgent:
         end = begin + self.page_size
         return wire.CHECKPOINTS["ListCheckpoints"].response(
             next_page_token=str(end) if end < len(steps) else "", checkpoints=[
-            {"job": "demo", "step": step, "state": wire.CHECKPOINT_STATES["COMMITTED"],
+            {"job": "demo", "step": step, "state": wire.PHASES["COMMITTED"],
              "world_size": self.saved_world, "tags": self.tags.get(step, [])}
             if step not in self.unread else
-            {"job": "demo", "step": step, "state": wire.CHECKPOINT_STATES["DAMAGED"], "unread": True,
+            {"job": "demo", "step": step, "state": wire.PHASES["DAMAGED"], "unread": True,
              "attempt": self.unread[step], "tags": self.tags.get(step, []) if self.unread[step] else [],
              "error": Refusal(grpc.StatusCode.UNAVAILABLE, "STORAGE_ERROR", "open 0001.deleted: EIO").status}
             for step in steps[begin:end]])

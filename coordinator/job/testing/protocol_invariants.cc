@@ -23,7 +23,7 @@ std::string FieldOf(const std::string& text, const std::string& key) {
 bool Writes(const SimulatedAgent& agent, int64_t step, uint32_t attempt) {
   const auto call = agent.calls.find(step);
   return call != agent.calls.end() && call->second.state.attempt() == attempt &&
-         call->second.state.phase() == v1::SaveState::STAGED;
+         call->second.state.phase() == v1::Phase::STAGED;
 }
 
 }  // namespace
@@ -42,6 +42,13 @@ std::string ProtocolInvariants::AfterReport(const v1::SynchronizeAgentRequest& r
     return absl::StrCat("a report of a process of rank ", rank, " that is not registered was taken");
   }
   heard.at = now;
+  for (const v1::SaveOrder& order : orders.saves()) {
+    if (order.plan_digest().empty()) continue;
+    const bool moves = rank == kGivesShards || rank == kTakesShards;
+    if (order.transfer_token() != (moves ? TokenOf(order.plan_digest()) : "")) {
+      return absl::StrCat("rank ", rank, moves ? " lacks the token" : " needs no token", " of step ", order.step());
+    }
+  }
   if (report.sequence() > heard.sequence) {
     heard.sequence = report.sequence();
     heard.again = false;

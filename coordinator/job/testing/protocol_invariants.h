@@ -20,12 +20,17 @@ namespace cairn {
 // in words, or "" if nothing is. Not thread-safe.
 class ProtocolInvariants {
  public:
+  // By every plan of the world a shard moves from one of these ranks to the other, and they alone get its token.
+  static constexpr int kGivesShards = 0;
+  static constexpr int kTakesShards = 1;
+  static std::string TokenOf(const std::string& plan_digest) { return "token of " + plan_digest; }
+
   ProtocolInvariants(absl::Duration lease, absl::Time started) : lease_(lease), started_(started) {}
 
   // The coordinator has registered this process of a rank's agent.
   void Registered(int rank, uint64_t incarnation);
-  // The coordinator has taken a report and has made these orders. Only the registered process of a rank may report, and
-  // a report that was overtaken changes nothing.
+  // The coordinator has taken a report and has made these orders. Only the registered process of a rank may report, a
+  // report that was overtaken changes nothing, and the token of a plan goes to the ranks whose shards move by it.
   std::string AfterReport(const v1::SynchronizeAgentRequest& report, const v1::SynchronizeAgentResponse& orders,
                           absl::Time now);
   // Takes in a line of the coordinator's log, which says how its saves go on.

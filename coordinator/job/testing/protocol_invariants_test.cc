@@ -33,7 +33,7 @@ std::vector<SimulatedAgent> Writer(int64_t step, uint32_t attempt) {
   agents[0].incarnation = 7;
   agents[0].BeginSave(step, false, kStart);
   agents[0].calls[step].state.set_attempt(attempt);
-  agents[0].calls[step].state.set_phase(v1::SaveState::STAGED);
+  agents[0].calls[step].state.set_phase(v1::Phase::STAGED);
   return agents;
 }
 

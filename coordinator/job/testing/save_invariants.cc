@@ -46,7 +46,7 @@ std::string SaveInvariants::Told(int rank, const v1::SaveOrder& order) {
   const AttemptKey key{order.step(), order.attempt()};
   const StoredAttempt* outcome = storage_.Outcome(key);
   const bool committed = outcome != nullptr && outcome->committed;
-  if (order.action() == v1::SaveOrder::COMMITTED) {
+  if (order.phase() == v1::Phase::COMMITTED) {
     return committed ? "" : absl::StrCat("rank ", rank, " was told that step ", order.step(), " was committed");
   }
   if (order.attempt() > 0) told_aborted_.insert(key);

@@ -27,19 +27,19 @@ class SaveInvariantsTest : public testing::Test {
     const PutOutcome put = {.step = step, .attempt = attempt, .error = MakeError(Reason::kRankLost, "lost")};
     EXPECT_EQ(invariants_.AfterPut(storage_.PutIfAbsent(put).standing), "");
   }
-  static v1::SaveOrder Order(int64_t step, uint32_t attempt, v1::SaveOrder::Action action, const absl::Status& error) {
+  static v1::SaveOrder Order(int64_t step, uint32_t attempt, v1::Phase::Value action, const absl::Status& error) {
     v1::SaveOrder order;
     order.set_step(step);
     order.set_attempt(attempt);
-    order.set_action(action);
+    order.set_phase(action);
     if (!error.ok()) *order.mutable_error() = StatusToProto(error);
     return order;
   }
   std::string ToldCommitted(int64_t step, uint32_t attempt) {
-    return invariants_.Told(0, Order(step, attempt, v1::SaveOrder::COMMITTED, absl::OkStatus()));
+    return invariants_.Told(0, Order(step, attempt, v1::Phase::COMMITTED, absl::OkStatus()));
   }
   std::string ToldAborted(int64_t step, uint32_t attempt, const absl::Status& error) {
-    return invariants_.Told(0, Order(step, attempt, v1::SaveOrder::ABORTED, error));
+    return invariants_.Told(0, Order(step, attempt, v1::Phase::ABORTED, error));
   }
 
   const absl::Status lost_ = MakeError(Reason::kRankLost, "rank 1 is lost", {{"ranks", "1"}});

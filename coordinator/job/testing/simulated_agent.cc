@@ -81,7 +81,7 @@ void SimulatedAgent::BeginSave(int64_t at, bool overwrite, absl::Time now) {
   Call& call = calls[at];
   call.begun = now;
   call.state.set_step(at);
-  call.state.set_phase(v1::SaveState::BEGUN);
+  call.state.set_phase(v1::Phase::PLANNING);
   call.state.set_call(++last_call[at]);
   call.state.set_trainer_incarnation(trainer);
   call.state.set_layout_digest(Layout());

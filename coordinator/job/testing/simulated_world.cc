@@ -140,9 +140,11 @@ void SimulatedWorld::Execute(uint64_t generation, const CoreAction& action) {
   } else if (const auto* plan = std::get_if<PlanSave>(&action); plan != nullptr) {
     std::string digest = absl::StrCat("plan", plan_variant_, ":");
     for (const std::string& layout : plan->layout) absl::StrAppend(&digest, layout);
-    answer = [key = plan->key, digest](Job& job, const Moment& moment) {
-      job.OnSavePlanned(key, PlannedSave{digest, 1}, moment);
-    };
+    PlannedSave planned{digest, 1};
+    planned.moves = {{ProtocolInvariants::kGivesShards, ProtocolInvariants::kTakesShards, 1}};
+    if (planted_ == PlantedFault::kTokenForAll) planned.moves.push_back({0, static_cast<int>(agents_.size()) - 1, 1});
+    if (planted_ != PlantedFault::kTokenWithheld) planned.transfer_token = ProtocolInvariants::TokenOf(digest);
+    answer = [key = plan->key, planned](Job& job, const Moment& moment) { job.OnSavePlanned(key, planned, moment); };
   } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action); reserve != nullptr) {
     answer = Reserve(*reserve, failure, orphaned);
   } else if (const auto* make = std::get_if<MakeManifest>(&action); make != nullptr) {
@@ -202,7 +204,7 @@ SimulatedWorld::Answer SimulatedWorld::Put(const PutOutcome& put, const absl::St
 
 SimulatedWorld::Answer SimulatedWorld::Remove(const RemoveFiles& remove) {
   Check(invariants_.BeforeRemove(remove));
-  storage_.Remove({remove.step, remove.attempt});
+  if (planted_ != PlantedFault::kFilesStay) storage_.Remove({remove.step, remove.attempt});
   Check(invariants_.Readable());
   return [step = remove.step, ticket = remove.ticket](Job& job, const Moment& moment) {
     job.OnRemoved(step, ticket, absl::OkStatus(), moment);
@@ -266,10 +268,12 @@ void SimulatedWorld::Synchronize(SimulatedAgent& agent) {
   if (!agent.registered) return Register(agent);
   const uint64_t incarnation = agent.incarnation;
   const auto deliver = [this, &agent, incarnation, request = agent.Report(kJob)] {
+    v1::SynchronizeAgentRequest taken = request;
+    if (planted_ == PlantedFault::kOvertakenTaken) taken.clear_sequence();
     InCore([&](const Moment& moment) {
       const absl::Status status = request.agent().coordinator_epoch() != epoch_
                                       ? MakeError(Reason::kStaleEpoch, "epoch")
-                                      : core_->job.Synchronize(request, moment);
+                                      : core_->job.Synchronize(taken, moment);
       v1::SynchronizeAgentResponse orders;
       if (status.ok()) {
         orders = core_->job.OrdersFor(agent.rank, moment);
@@ -307,30 +311,30 @@ void SimulatedWorld::Obey(SimulatedAgent& agent, const v1::SaveOrder& order) {
     agent.told_stall[order.step()] = now_;
     if (!HasReason(StatusFromProto(order.stalled()), Reason::kStorageStalled)) Violation("a stall without its reason");
   }
-  switch (order.action()) {
-    case v1::SaveOrder::STAGE:
-    case v1::SaveOrder::WRITE:
+  switch (order.phase()) {
+    case v1::Phase::STAGING:
+    case v1::Phase::WRITING:
       save.set_request_id(order.request_id());
       // One that has staged stages again by another plan. In the storm it may write what it has, and says so.
-      if (save.phase() == v1::SaveState::BEGUN ||
-          (save.phase() == v1::SaveState::STAGED && save.attempt() == 0 && (!stormy() || Chance(0.5)))) {
+      if (save.phase() == v1::Phase::PLANNING ||
+          (save.phase() == v1::Phase::STAGED && save.attempt() == 0 && (!stormy() || Chance(0.5)))) {
         save.set_plan_digest(order.plan_digest());
       }
-      if (save.phase() == v1::SaveState::BEGUN) Move(agent, order.step(), save.phase(), v1::SaveState::STAGED);
-      if (order.action() == v1::SaveOrder::WRITE && save.phase() == v1::SaveState::STAGED) {
+      if (save.phase() == v1::Phase::PLANNING) Move(agent, order.step(), save.phase(), v1::Phase::STAGED);
+      if (order.phase() == v1::Phase::WRITING && save.phase() == v1::Phase::STAGED) {
         save.set_attempt(order.attempt());
         save.set_attempt_nonce(order.attempt_nonce());
         // An order that names another plan may have come between.
         if (stormy() && Chance(0.02)) save.set_plan_digest("another plan");
-        Move(agent, order.step(), save.phase(), v1::SaveState::WRITTEN);
+        Move(agent, order.step(), save.phase(), v1::Phase::WRITTEN);
       }
       break;
-    case v1::SaveOrder::ABORT:
-      if (save.phase() != v1::SaveState::STOPPED) Move(agent, order.step(), save.phase(), v1::SaveState::STOPPED);
+    case v1::Phase::ABORTING:
+      if (save.phase() != v1::Phase::STOPPED) Move(agent, order.step(), save.phase(), v1::Phase::STOPPED);
       break;
-    case v1::SaveOrder::COMMITTED:
-    case v1::SaveOrder::ABORTED:
-      if (order.action() == v1::SaveOrder::ABORTED) ++tally_.aborts;
+    case v1::Phase::COMMITTED:
+    case v1::Phase::ABORTED:
+      if (order.phase() == v1::Phase::ABORTED) ++tally_.aborts;
       Check(invariants_.Told(agent.rank, order));
       agent.EndSave(order.step());
       break;
@@ -340,16 +344,16 @@ void SimulatedWorld::Obey(SimulatedAgent& agent, const v1::SaveOrder& order) {
 }
 
 // The agent comes from one phase to the next after a while, unless something else has happened to it.
-void SimulatedWorld::Move(SimulatedAgent& agent, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to) {
+void SimulatedWorld::Move(SimulatedAgent& agent, int64_t step, v1::Phase::Value from, v1::Phase::Value to) {
   After(Delay(), [this, &agent, incarnation = agent.incarnation, step, from, to] {
     const auto found = agent.calls.find(step);
     if (agent.incarnation != incarnation || found == agent.calls.end()) return;
     v1::SaveState& save = found->second.state;
     if (save.phase() != from) return;
     if (now_ < agent.frozen_until) return Move(agent, step, from, to);
-    if (to == v1::SaveState::WRITTEN) {
+    if (to == v1::Phase::WRITTEN) {
       if (stormy() && Chance(0.05)) {
-        save.set_phase(v1::SaveState::FAILED);
+        save.set_phase(v1::Phase::FAILED);
         *save.mutable_error() = StatusToProto(MakeError(Reason::kNoSpace, "disk full"));
         return;
       }
@@ -372,7 +376,7 @@ void SimulatedWorld::Train(SimulatedAgent& agent) {
   if (now_ < agent.frozen_until || !agent.registered) return;
   // Training goes on when the slab is free: the outcome may come late.
   for (const auto& [step, call] : agent.calls) {
-    if (call.state.phase() != v1::SaveState::WRITTEN) return;
+    if (call.state.phase() != v1::Phase::WRITTEN) return;
   }
   // Ranks of one job run in step: nobody is more than one ahead.
   for (const SimulatedAgent& other : agents_) {
@@ -463,7 +467,7 @@ void SimulatedWorld::CheckQuiet() {
       if (now_ - call.begun <= 3 * kPhaseTimeout) continue;
       Violation(absl::StrCat("rank ", agent.rank, " still waits for the outcome of step ", step, " after ",
                              absl::FormatDuration(now_ - call.begun), " in phase ",
-                             v1::SaveState::Phase_Name(call.state.phase())));
+                             v1::Phase::Value_Name(call.state.phase())));
     }
   }
   if (never_ == 0) Check(invariants_.Tidy());  // else what was to remove files may hang still
@@ -477,9 +481,9 @@ void SimulatedWorld::CheckRequests(const Moment& moment) {
     const auto checkpoint = core_->job.Get({std::nullopt, id}, 0, moment);
     if (!checkpoint.has_value() || !checkpoint->ok()) continue;  // forgotten: it ended long ago
     const auto state = (*checkpoint)->state();
-    const bool stalled = state == v1::Checkpoint::COMMITTING && (*checkpoint)->has_error();
-    const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
-                       state == v1::Checkpoint::DELETED;  // it was committed before
+    const bool stalled = state == v1::Phase::COMMITTING && (*checkpoint)->has_error();
+    const bool ended = state == v1::Phase::COMMITTED || state == v1::Phase::ABORTED ||
+                       state == v1::Phase::DELETED;  // it was committed before
     if (!ended && !stalled) {
       Violation(absl::StrCat("request ", id, " has no end: ", (*checkpoint)->ShortDebugString()));
     }

@@ -29,6 +29,10 @@ enum class PlantedFault {
   kOutcomeOverwritten,  // storage lets a later outcome take the place of the first
   kWrittenTooEarly,     // agents report files that they have not written
   kDoubtConcealed,      // a put whose outcome is unknown is reported as one that had no effect
+  kTokenWithheld,       // ranks whose shards move by the plan get no token for it
+  kTokenForAll,         // and ranks get one whose shards do not move
+  kOvertakenTaken,      // a report that was overtaken is taken for the newest
+  kFilesStay,           // storage says that it has removed files, and has not
 };
 
 // Equal seeds give equal runs. See Simulation for the clock and the dice.
@@ -85,7 +89,7 @@ class SimulatedWorld : private Simulation {
   void Register(SimulatedAgent& agent);
   void Obey(SimulatedAgent& agent, const v1::SynchronizeAgentResponse& orders);
   void Obey(SimulatedAgent& agent, const v1::SaveOrder& order);
-  void Move(SimulatedAgent& agent, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to);
+  void Move(SimulatedAgent& agent, int64_t step, v1::Phase::Value from, v1::Phase::Value to);
   void Write(SimulatedAgent& agent, v1::SaveState& save);
   void Train(SimulatedAgent& agent);
 

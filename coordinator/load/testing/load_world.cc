@@ -149,8 +149,8 @@ void LoadWorld::NewAgent(Rank& rank) {
 }
 
 void LoadWorld::Fail(v1::LoadState& state, Reason reason, const std::string& what) {
-  if (state.phase() == v1::LoadState::FAILED) return;
-  state.set_phase(v1::LoadState::FAILED);
+  if (state.phase() == v1::Phase::FAILED) return;
+  state.set_phase(v1::Phase::FAILED);
   *state.mutable_error() = StatusToProto(MakeError(reason, what));
 }
 
@@ -162,7 +162,7 @@ void LoadWorld::Begin(Rank& rank, absl::Duration timeout) {
   v1::LoadState& state = rank.calls[{rank.trainer, ++rank.number}];
   state.set_number(rank.number);
   state.set_trainer_incarnation(rank.trainer);
-  state.set_phase(v1::LoadState::BEGUN);
+  state.set_phase(v1::Phase::PLANNING);
   state.set_layout_digest(absl::StrCat("layout", rank.rank));
   if (reshards_ || (stormy() && Chance(0.05))) state.set_source_layout_digest(state.layout_digest());
   rank.calling = true;
@@ -259,11 +259,11 @@ void LoadWorld::Obey(Rank& rank, const v1::SynchronizeAgentResponse& orders) {
     if (found == rank.calls.end()) continue;
     v1::LoadState& state = found->second;
     const bool waits = rank.calling && key == std::pair(rank.trainer, rank.number);
-    switch (order.action()) {
-      case v1::LoadOrder::READ:
+    switch (order.phase()) {
+      case v1::Phase::READING:
         if (const std::string wrong = ways_.Take(rank.rank, rank.epoch, order); !wrong.empty()) Violation(wrong);
-        if (state.phase() != v1::LoadState::BEGUN) break;
-        state.set_phase(v1::LoadState::READING);
+        if (state.phase() != v1::Phase::PLANNING) break;
+        state.set_phase(v1::Phase::READING);
         state.set_plan_digest(order.plan_digest());
         state.set_transfer_token_digest(Digest(order.transfer_token()));
         // One secret, one call of each rank.
@@ -274,8 +274,8 @@ void LoadWorld::Obey(Rank& rank, const v1::SynchronizeAgentResponse& orders) {
         rank.token = order.transfer_token();
         Read(rank, key, rank.token);
         break;
-      case v1::LoadOrder::DONE:
-        if (state.phase() == v1::LoadState::BEGUN || state.phase() == v1::LoadState::READING) {
+      case v1::Phase::DONE:
+        if (state.phase() == v1::Phase::PLANNING || state.phase() == v1::Phase::READING) {
           Violation("an end that this rank was not ready for");
         }
         if (waits) {
@@ -285,7 +285,7 @@ void LoadWorld::Obey(Rank& rank, const v1::SynchronizeAgentResponse& orders) {
         }
         rank.calls.erase(found);
         break;
-      case v1::LoadOrder::FAILED: {
+      case v1::Phase::FAILED: {
         const absl::Status error = StatusFromProto(order.error());
         auto details = MetadataOf(error);
         if (!ReasonOf(error).has_value() || details["job"].empty()) Violation("an error that names nothing");
@@ -346,7 +346,7 @@ bool LoadWorld::Exchanged(Rank& rank, v1::LoadState& state, const std::string& t
 void LoadWorld::Read(Rank& rank, std::pair<uint64_t, uint64_t> key, std::string token) {
   After(Delay() * 5, [this, &rank, key, token = std::move(token), agent = rank.agent] {
     const auto found = rank.calls.find(key);
-    if (rank.agent != agent || found == rank.calls.end() || found->second.phase() != v1::LoadState::READING) return;
+    if (rank.agent != agent || found == rank.calls.end() || found->second.phase() != v1::Phase::READING) return;
     if (stormy() && Chance(0.1)) {
       Fail(found->second, Reason::kStorageError, "I/O error");
     } else if (readers_[token].size() < ranks_.size()) {
@@ -359,7 +359,7 @@ void LoadWorld::Read(Rank& rank, std::pair<uint64_t, uint64_t> key, std::string 
       Read(rank, key, token);
     } else {
       if (ways_.WayOf(token, rank.rank).way() == v1::Exchange::GROUP) ++exchanges_;
-      found->second.set_phase(v1::LoadState::DONE);
+      found->second.set_phase(v1::Phase::DONE);
     }
   });
 }
@@ -369,7 +369,7 @@ void LoadWorld::CheckTokens() {
       std::all_of(ranks_.begin(), ranks_.end(),
                   [&](const Rank& rank) {
                     const auto call = rank.calls.find({rank.trainer, rank.number});
-                    return rank.calling && call != rank.calls.end() && call->second.phase() == v1::LoadState::READING;
+                    return rank.calling && call != rank.calls.end() && call->second.phase() == v1::Phase::READING;
                   }) &&
       std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.token != ranks_.front().token; });
   if (!split) {

@@ -43,21 +43,21 @@ class LoadsFixture : public JobFixture {
   v1::LoadState Call(int rank, uint64_t number, uint64_t trainer = 0) {
     v1::LoadState state;
     state.set_number(number);
-    state.set_phase(v1::LoadState::BEGUN);
+    state.set_phase(v1::Phase::PLANNING);
     state.set_layout_digest(Layout(rank));
     state.set_trainer_incarnation(trainer == 0 ? Trainer(rank) : trainer);
     state.set_strict(true);
     state.set_fallback(true);
     return state;
   }
-  static v1::LoadState In(v1::LoadState call, v1::LoadState::Phase phase) {
+  static v1::LoadState In(v1::LoadState call, v1::Phase::Value phase) {
     call.set_phase(phase);
-    if (phase == v1::LoadState::READING || phase == v1::LoadState::DONE) call.set_plan_digest("plan");
+    if (phase == v1::Phase::READING || phase == v1::Phase::DONE) call.set_plan_digest("plan");
     return call;
   }
   static v1::LoadState Failed(v1::LoadState call, Reason reason, const std::string& what,
                               const ErrorMetadata& metadata = {}) {
-    call.set_phase(v1::LoadState::FAILED);
+    call.set_phase(v1::Phase::FAILED);
     *call.mutable_error() = StatusToProto(MakeError(reason, what, metadata));
     return call;
   }
@@ -68,7 +68,7 @@ class LoadsFixture : public JobFixture {
     }
     return {};
   }
-  v1::LoadOrder::Action Action(int rank, uint64_t number) { return Order(rank, number).action(); }
+  v1::Phase::Value Action(int rank, uint64_t number) { return Order(rank, number).phase(); }
   absl::Status Error(int rank, uint64_t number) { return StatusFromProto(Order(rank, number).error()); }
   std::optional<Reason> Why(int rank, uint64_t number) { return ReasonOf(Error(rank, number)); }
   std::string Detail(int rank, uint64_t number, const std::string& key) { return MetadataOf(Error(rank, number))[key]; }

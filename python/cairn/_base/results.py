@@ -36,12 +36,9 @@ class Checkpoint:
 
     @classmethod
     def from_wire(cls, message: wire.Message) -> Checkpoint:
-        time_ = None
-        if message.HasField("commit_time"):
-            time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.UTC)
-            time_ = time_.replace(microsecond=message.commit_time.nanos // 1000)
         return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
-                   message.data_directory, time_,
+                   message.data_directory,
+                   message.commit_time.ToDatetime(datetime.UTC) if message.HasField("commit_time") else None,
                    wire.error_from_status(message.warning) if message.HasField("warning") else None)
 
 

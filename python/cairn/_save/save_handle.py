@@ -62,7 +62,7 @@ class Outcomes:
         if response.pending:
             stalled = wire.error_from_status(response.stalled) if response.HasField("stalled") else None
             return None, stalled, response.attempt or attempt
-        if response.checkpoint.state == wire.CHECKPOINT_STATES["COMMITTED"]:
+        if response.checkpoint.state == wire.PHASES["COMMITTED"]:
             return Checkpoint.from_wire(response.checkpoint), None, attempt
         return wire.error_from_status(response.checkpoint.error), None, attempt
 

@@ -16,7 +16,7 @@ def request_save(session: Session, request_id: str | None, timeout: float) -> st
     request = wire.CHECKPOINTS["CreateCheckpoint"].request(job=session.job, request_id=number)
     wire.set_duration(request.timeout, timeout)
     checkpoint = session.call("CreateCheckpoint", request)
-    if checkpoint.state == wire.CHECKPOINT_STATES["ABORTED"]:
+    if checkpoint.state == wire.PHASES["ABORTED"]:
         raise wire.error_from_status(checkpoint.error)
     return number
 
@@ -58,7 +58,7 @@ def committed(session: Session) -> list[Checkpoint]:
     for one in listed:
         if one.unread:
             raise _unread(session, one, "whether it is committed")
-    state = wire.CHECKPOINT_STATES["COMMITTED"]
+    state = wire.PHASES["COMMITTED"]
     return [Checkpoint.from_wire(message) for message in listed if message.state == state]
 
 

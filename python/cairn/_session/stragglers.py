@@ -33,10 +33,9 @@ _REPORT_SECONDS = 0.0004
 # No more ranks than these are named.
 _MOST = 8
 
-_PHASES = wire.enum_numbers("cairn.v1.RankProgress.Phase")
-_SAVING = {wire.enum_numbers("cairn.v1.Checkpoint.State")[name] for name in ("PREPARING", "COLLECTING", "WRITING")}
-_COMMITTING = wire.enum_numbers("cairn.v1.Checkpoint.State")["COMMITTING"]
-_LOADING = {wire.enum_numbers("cairn.v1.Load.State")[name] for name in ("COLLECTING", "READING")}
+_SAVING = {wire.PHASES[name] for name in ("PREPARING", "COLLECTING", "WRITING")}
+_COMMITTING = wire.PHASES["COMMITTING"]
+_LOADING = {wire.PHASES[name] for name in ("COLLECTING", "READING")}
 
 
 class StragglerReporter:
@@ -193,7 +192,7 @@ def _waited_for(job: wire.Message, what: str, rank: int, step: int | None, lease
     """Returns the ranks that have not begun."""
     if what == "prepare":
         return _awaited_layouts(job, lease)
-    waiting = _PHASES["WAITING"]
+    waiting = wire.PHASES["WAITING"]
     operations, others = _operations(job, what), _operations(job, "load" if what == "save" else "save")
     members = {member.rank: member for member in job.ranks}
     elsewhere = {progress.rank for one in others for progress in one.ranks if progress.phase > waiting}
@@ -220,11 +219,11 @@ def _waited_for(job: wire.Message, what: str, rank: int, step: int | None, lease
 
 
 def _has_not_begun(operation: wire.Message, rank: int) -> bool:
-    return any(progress.rank == rank and progress.phase <= _PHASES["WAITING"] for progress in operation.ranks)
+    return any(progress.rank == rank and progress.phase <= wire.PHASES["WAITING"] for progress in operation.ranks)
 
 
 def _in_another_save(save: wire.Message, left_out: bool) -> _Stragglers:
-    waiting = _PHASES["WAITING"]
+    waiting = wire.PHASES["WAITING"]
     notes = [(progress.rank, f"saves step {save.step}") for progress in save.ranks if progress.phase > waiting]
     counted = sum(count.ranks for count in save.phase_counts if count.phase > waiting) if left_out else 0
     return _Stragglers(notes, max(int(counted) - len(notes), 0))
@@ -232,7 +231,7 @@ def _in_another_save(save: wire.Message, left_out: bool) -> _Stragglers:
 
 def _behind(job: wire.Message, what: str, step: int | None) -> tuple[_Stragglers, str]:
     """Returns the ranks that are farthest behind in what all have begun, and their phase."""
-    last = _PHASES["WRITTEN" if what == "save" else "DONE"]
+    last = wire.PHASES["WRITTEN" if what == "save" else "DONE"]
     for one in _operations(job, what):
         about = f"saves step {one.step} first, " if step is not None and one.step != step else ""
         phase = min((count.phase for count in one.phase_counts if count.ranks), default=last)
@@ -249,7 +248,7 @@ def _behind(job: wire.Message, what: str, step: int | None) -> tuple[_Stragglers
 
 
 # What a rank does in the phases in which storage may hold it up.
-_AT_STORAGE = {_PHASES["WRITING"]: "writes to storage", _PHASES["READING"]: "reads from storage"}
+_AT_STORAGE = {wire.PHASES["WRITING"]: "writes to storage", wire.PHASES["READING"]: "reads from storage"}
 
 
 def _not_moving(job: wire.Message, what: str, step: int | None) -> _Stragglers:
@@ -263,11 +262,11 @@ def _not_moving(job: wire.Message, what: str, step: int | None) -> _Stragglers:
     stuck = []
     still = max(_PATIENCE, 2 * _REPORT_SECONDS * job.world_size)
     for one in _operations(job, what):
-        phase = min((count.phase for count in one.phase_counts if count.ranks), default=_PHASES["DONE"])
-        if phase <= _PHASES["WAITING"]:
+        phase = min((count.phase for count in one.phase_counts if count.ranks), default=wire.PHASES["DONE"])
+        if phase <= wire.PHASES["WAITING"]:
             continue  # ranks that have not begun are named already
         behind = [progress for progress in one.ranks if progress.phase == phase and _idle(progress) >= still]
-        if what == "save" and phase == _PHASES["STAGED"] and one.attempt == 0:
+        if what == "save" and phase == wire.PHASES["STAGED"] and one.attempt == 0:
             # All have staged, and no rank is at fault.
             return _Stragglers(whole=f"the coordinator, which plans step {one.step} and makes its directory in storage"
                                if behind else "")
@@ -281,7 +280,7 @@ def _idle(progress: wire.Message) -> float:
 
 
 def _phase_name(phase: int) -> str:
-    return wire.enum_text("cairn.v1.RankProgress.Phase", phase)
+    return wire.enum_text("cairn.v1.Phase.Value", phase)
 
 
 def _done(progress: wire.Message) -> str:
@@ -306,7 +305,7 @@ def _awaited_layouts(job: wire.Message, lease: float) -> _Stragglers:
 
 def _left_out(operation: wire.Message, rank: int) -> int:
     """Returns how many ranks that have not begun are counted and not shown; `rank` itself waits for none."""
-    waiting = _PHASES["WAITING"]
+    waiting = wire.PHASES["WAITING"]
     counted = sum(count.ranks for count in operation.phase_counts if count.phase <= waiting)
     shown = sum(progress.phase <= waiting for progress in operation.ranks if progress.rank != rank)
     return max(int(counted - shown), 0)

@@ -1,6 +1,6 @@
 // Says what an event has changed for others than the rank that it came from.
-#ifndef CAIRN_COORDINATOR_DECISION_NEWS_H_
-#define CAIRN_COORDINATOR_DECISION_NEWS_H_
+#ifndef CAIRN_COORDINATOR_MEMBERSHIP_NEWS_H_
+#define CAIRN_COORDINATOR_MEMBERSHIP_NEWS_H_
 
 #include <algorithm>
 #include <vector>
@@ -36,4 +36,4 @@ struct [[nodiscard]] News {
 
 }  // namespace cairn
 
-#endif  // CAIRN_COORDINATOR_DECISION_NEWS_H_
+#endif  // CAIRN_COORDINATOR_MEMBERSHIP_NEWS_H_
