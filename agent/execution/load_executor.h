@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
-#include "agent/execution/load_exchange.h"
+#include "agent/transport/nccl/nccl_load.h"
 #include "agent/reader/round_source.h"
 #include "agent/reader/slab_image.h"
 #include "agent/transport/load_consumer.h"

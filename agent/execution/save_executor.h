@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
-#include "agent/execution/save_moves.h"
+#include "agent/transport/nccl/nccl_shards.h"
 #include "agent/reader/slab_image.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/transport/transfer_service.h"

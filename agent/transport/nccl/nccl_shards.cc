@@ -1,4 +1,4 @@
-#include "agent/execution/save_moves.h"
+#include "agent/transport/nccl/nccl_shards.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "agent/execution/load_exchange.h"
+#include "agent/transport/nccl/nccl_load.h"
 
 #include <algorithm>
 #include <utility>
