@@ -184,8 +184,8 @@ absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const acti
 }
 
 LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order) {
-  const HostRoundFetcherOptions host =
-      context_.transfer.FetcherOptions(order.plan->plan_digest(), order.order.transfer_token());
+  const HostRoundFetcherOptions host = {
+      context_.transfer.PartIn(order.plan->plan_digest(), order.order.transfer_token())};
   LoadConsumerOptions consumer;
   consumer.rank = context_.options.rank;
   consumer.load = order.number;

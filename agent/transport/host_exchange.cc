@@ -5,8 +5,7 @@
 
 namespace cairn {
 
-v1::NcclSupport HostExchange::Start(const TransferContext& context,
-                                    std::function<void(std::vector<v1::GroupState>)>) {
+v1::NcclSupport HostExchange::Start(const TransferContext& context, std::function<void(std::vector<v1::GroupState>)>) {
   context_ = &context;
   return told_;
 }

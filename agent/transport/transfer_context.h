@@ -8,7 +8,7 @@
 
 #include "agent/reader/buffer_pool.h"
 #include "agent/sockets/descriptor_socket.h"
-#include "agent/transport/host_round_fetcher.h"
+#include "agent/transport/transfer_identity.h"
 #include "agent/transport/transfer_service.h"
 #include "common/rpc/token_source.h"
 
@@ -29,9 +29,9 @@ struct TransferContext {
   BufferPool& pool;
   TransferService& transfers;
 
-  // Returns how rounds of a load are asked for over the host transport. The load's ranks share `token`.
-  HostRoundFetcherOptions FetcherOptions(const std::string& plan_digest, const std::string& token) const {
-    return {.job = job, .plan_digest = plan_digest, .consumer_rank = rank, .load_token = token, .tokens = tokens};
+  // Returns this rank's part in the transfers of a load, whose ranks share `token`.
+  LoadTransfer PartIn(const std::string& plan_digest, const std::string& token) const {
+    return {job, plan_digest, rank, token, tokens};
   }
 };
 

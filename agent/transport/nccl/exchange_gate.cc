@@ -40,9 +40,8 @@ absl::StatusOr<std::unique_ptr<RoundPace>> ExchangeGate::Pace(uint32_t keeper, c
     return MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", keeper),
                      {{"rank", absl::StrCat(keeper)}, {"ranks", absl::StrCat(keeper)}});
   }
-  return std::make_unique<RoundPace>(
-      context_.rank,
-      std::make_unique<HostRoundFetcher>(peer->second, context_.FetcherOptions(plan_digest_, token_)));
+  const HostRoundFetcherOptions options = {context_.PartIn(plan_digest_, token_)};
+  return std::make_unique<RoundPace>(context_.rank, std::make_unique<HostRoundFetcher>(peer->second, options));
 }
 
 }  // namespace cairn

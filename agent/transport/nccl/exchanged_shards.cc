@@ -14,7 +14,10 @@ namespace cairn {
 ExchangedShards::ExchangedShards(std::unique_ptr<ShardSource> host, ExchangedShardsOptions options)
     : host_(std::move(host)), options_(std::move(options)) {}
 
-ExchangedShards::~ExchangedShards() { Stop(); }
+ExchangedShards::~ExchangedShards() {
+  Stop();
+  AwaitEnd();
+}
 
 absl::Status ExchangedShards::Stopped() const {
   return MakeError(Reason::kSaveCancelled, absl::StrCat("moving shards of step ", options_.step, " was stopped"));

@@ -38,6 +38,7 @@ class ExchangedShards final : public ShardSource {
  public:
   // `host` is not null.
   ExchangedShards(std::unique_ptr<ShardSource> host, ExchangedShardsOptions options);
+  // Stops, and waits until no worker uses the slab.
   ~ExchangedShards() override;
 
   void Decide(const v1::Exchange& exchange) override;

@@ -18,10 +18,8 @@ v1::NcclSupport NcclExchange::Start(const TransferContext& context,
   v1::NcclSupport support = HostExchange::Start(context, nullptr);
   ProbeNccl(options_.worker, options_.device, kProbeTimeout, support);
   if (support.version() == 0) return support;
-  groups_ = std::make_unique<GroupKeeper>(GroupKeeperOptions{.rank = context.rank,
-                                                             .device = options_.device,
-                                                             .worker = options_.worker,
-                                                             .on_change = std::move(on_change)});
+  groups_ = std::make_unique<GroupKeeper>(GroupKeeperOptions{
+      .rank = context.rank, .device = options_.device, .worker = options_.worker, .on_change = std::move(on_change)});
   return support;
 }
 

@@ -41,11 +41,7 @@ NcclLoad::NcclLoad(const TransferContext& context, GroupKeeper& groups, const ac
                    std::shared_ptr<BufferPool::Room> room)
     : context_(context),
       groups_(groups),
-      sender_({.job = context.job,
-               .plan_digest = order.plan->plan_digest(),
-               .consumer_rank = context.rank,
-               .load_token = order.order.transfer_token(),
-               .tokens = context.tokens}),
+      sender_({context.PartIn(order.plan->plan_digest(), order.order.transfer_token())}),
       peers_(order.peers),
       taken_bytes_(TakenOfOthers(*order.plan, context.rank)),
       room_(std::move(room)) {
@@ -54,7 +50,7 @@ NcclLoad::NcclLoad(const TransferContext& context, GroupKeeper& groups, const ac
   }
   if (order.source != nullptr) return;
   offers_ = std::make_shared<WindowOffers>(*order.plan);
-  gate_.emplace(context, sender_.plan_digest, sender_.load_token);
+  gate_.emplace(context, sender_.load.plan_digest, sender_.load.load_token);
 }
 
 void NcclLoad::Serve(Load load) {

@@ -22,26 +22,28 @@ constexpr uint64_t kLargestWindow = uint64_t{1} << 30;
 
 absl::Status Failed(const std::string& what) { return MakeError(Reason::kTransportFailed, what); }
 
-class NcclShards final : public ShardSource {
+// What it takes to make this rank's part in the exchange.
+class ExchangeMaker {
  public:
-  NcclShards(const TransferContext& context, GroupKeeper& groups, const action::StartWrite& order,
-             std::shared_ptr<SharedMemory> slab, std::unique_ptr<ShardSource> host);
-  ~NcclShards() override {
-    Stop();
-    AwaitEnd();
+  ExchangeMaker(const TransferContext& context, GroupKeeper& groups, const action::StartWrite& order,
+                std::shared_ptr<SharedMemory> slab)
+      : context_(context),
+        groups_(groups),
+        order_(order),
+        slab_(std::move(slab)),
+        peers_(order.order.exchange().peers().begin(), order.order.exchange().peers().end()),
+        gate_(context, order.target->plan_digest,
+              absl::StrCat(order.order.transfer_token(), " ", order.step, " ", order.attempt)) {
+    for (const MovedIn& moved : order.target->moved_in) exchanged_.push_back(peers_.contains(moved.from_rank));
+    const auto& ranks = order.order.exchange().ranks();
+    if (!ranks.empty() && ranks[0] == context.rank) gate_.Serve({ranks.begin(), ranks.end()});
   }
 
-  void Decide(const v1::Exchange& exchange) override { shards_->Decide(exchange); }
-  absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to) override {
-    return shards_->Fetch(index, offset, bytes, to);
-  }
-  void AwaitEnd() override { shards_->AwaitEnd(); }
-  void Stop() override { shards_->Stop(); }
-  std::vector<uint32_t> waiting_for() override { return shards_->waiting_for(); }
-  std::string transport() override { return shards_->transport(); }
+  // As ExchangedShardsOptions::exchanged.
+  const std::vector<bool>& exchanged() const { return exchanged_; }
+  absl::StatusOr<std::shared_ptr<MovedExchange>> MakeExchange(uint64_t group);
 
  private:
-  absl::StatusOr<std::shared_ptr<MovedExchange>> MakeExchange(uint64_t group);
   absl::StatusOr<MovedExchange::Places> MakePlaces();
 
   const TransferContext& context_;
@@ -50,36 +52,10 @@ class NcclShards final : public ShardSource {
   const std::shared_ptr<SharedMemory> slab_;
   const std::set<uint32_t> peers_;  // with which this rank exchanges
   ExchangeGate gate_;
-  std::vector<bool> exchanged_;  // by index of SaveImage::moved_in
-  std::unique_ptr<ExchangedShards> shards_;
+  std::vector<bool> exchanged_;
 };
 
-NcclShards::NcclShards(const TransferContext& context, GroupKeeper& groups, const action::StartWrite& order,
-                       std::shared_ptr<SharedMemory> slab, std::unique_ptr<ShardSource> host)
-    : context_(context),
-      groups_(groups),
-      order_(order),
-      slab_(std::move(slab)),
-      peers_(order.order.exchange().peers().begin(), order.order.exchange().peers().end()),
-      gate_(context, order.target->plan_digest,
-            absl::StrCat(order.order.transfer_token(), " ", order.step, " ", order.attempt)) {
-  std::set<uint32_t> sources;
-  for (const MovedIn& moved : order_.target->moved_in) {
-    exchanged_.push_back(peers_.contains(moved.from_rank));
-    if (exchanged_.back()) sources.insert(moved.from_rank);
-  }
-  ExchangedShardsOptions options;
-  options.step = order_.step;
-  options.exchanged = exchanged_;
-  options.sources.assign(sources.begin(), sources.end());
-  options.make = [this](uint64_t group) { return MakeExchange(group); };
-  options.give_up = [this](uint64_t group, const absl::Status& why) { groups_.Break(group, why); };
-  shards_ = std::make_unique<ExchangedShards>(std::move(host), std::move(options));
-  const auto& ranks = order_.order.exchange().ranks();
-  if (!ranks.empty() && ranks[0] == context_.rank) gate_.Serve({ranks.begin(), ranks.end()});
-}
-
-absl::StatusOr<std::shared_ptr<MovedExchange>> NcclShards::MakeExchange(uint64_t group) {
+absl::StatusOr<std::shared_ptr<MovedExchange>> ExchangeMaker::MakeExchange(uint64_t group) {
   const v1::Exchange& planned = order_.order.exchange();
   auto worker = groups_.Find(group);
   if (worker == nullptr) return groups_.WhyNot(group);
@@ -101,7 +77,7 @@ absl::StatusOr<std::shared_ptr<MovedExchange>> NcclShards::MakeExchange(uint64_t
 
 // The image of the files has room for what is moved in. If the slab is not that image, because the plan has changed
 // since it was staged, the shards have memory of their own until they are written.
-absl::StatusOr<MovedExchange::Places> NcclShards::MakePlaces() {
+absl::StatusOr<MovedExchange::Places> ExchangeMaker::MakePlaces() {
   const SaveImage& target = *order_.target;
   MovedExchange::Places places;
   places.at.resize(target.moved_in.size(), nullptr);
@@ -134,7 +110,18 @@ absl::StatusOr<MovedExchange::Places> NcclShards::MakePlaces() {
 std::unique_ptr<ShardSource> MakeNcclShards(const TransferContext& context, GroupKeeper& groups,
                                             const action::StartWrite& order, std::shared_ptr<SharedMemory> slab,
                                             std::unique_ptr<ShardSource> host) {
-  return std::make_unique<NcclShards>(context, groups, order, std::move(slab), std::move(host));
+  const auto maker = std::make_shared<ExchangeMaker>(context, groups, order, std::move(slab));
+  ExchangedShardsOptions options;
+  options.step = order.step;
+  options.exchanged = maker->exchanged();
+  std::set<uint32_t> sources;
+  for (size_t i = 0; i < options.exchanged.size(); ++i) {
+    if (options.exchanged[i]) sources.insert(order.target->moved_in[i].from_rank);
+  }
+  options.sources.assign(sources.begin(), sources.end());
+  options.make = [maker](uint64_t group) { return maker->MakeExchange(group); };
+  options.give_up = [&groups](uint64_t group, const absl::Status& why) { groups.Break(group, why); };
+  return std::make_unique<ExchangedShards>(std::move(host), std::move(options));
 }
 
 }  // namespace cairn
