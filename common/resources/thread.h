@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
-#include <optional>
 #include <string_view>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace cairn {
@@ -37,15 +37,15 @@ class Helpers {
   std::atomic<int> free_;
 };
 
-struct FailedCall {
-  size_t index;
-  int error;
-};
-// Calls `one` with the numbers below `count`, on this thread and on one helper more for each `share` of them, or fewer
-// where the others are busy. They are taken in ascending order until one returns something else than 0. Returns the
-// smallest number that failed with what it returned; all below it were done. `one` must not throw.
-std::optional<FailedCall> ForEachOnThreads(size_t count, size_t share, Helpers& helpers,
-                                           const std::function<int(size_t)>& one);
+// Calls `one` with the numbers below `count`, on this thread and on up to `threads` - 1 others, each of which has a
+// number too, below `threads`. The numbers of calls are taken in ascending order until one returns an error. Returns
+// the error of the smallest number that failed; all below it were done. If the system refuses memory to a call, its
+// error is RESOURCE_EXHAUSTED (MEMORY_LIMIT), of which `what` says what the memory was for: "to read a load".
+absl::Status ForEachOnThreads(std::string_view what, size_t count, int threads,
+                              const std::function<absl::Status(size_t number, int thread)>& one);
+// The same on this thread and on one helper more for each `share` of them, or fewer where the others are busy.
+absl::Status ForEachOnThreads(std::string_view what, size_t count, size_t share, Helpers& helpers,
+                              const std::function<absl::Status(size_t number, int thread)>& one);
 
 }  // namespace cairn
 

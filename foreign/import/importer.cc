@@ -195,14 +195,9 @@ absl::Status CheckInterrupted(const ImportOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> ReadSource(const std::string& directory, std::vector<std::string>* left_out = nullptr) {
-  return WithMemory(absl::StrCat("to read what ", directory, " describes"),
-                    [&] { return ReadForeignDirectory(directory, left_out); });
-}
-
 // None of these formats has checksums. So a source that somebody writes at the same time shows only in its files.
 absl::Status CheckUnchanged(const std::string& directory, const Manifest& source) {
-  CAIRN_ASSIGN_OR_RETURN(const Manifest now, ReadSource(directory));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest now, ReadForeignDirectory(directory));
   if (now.plan_digest == source.plan_digest) return absl::OkStatus();
   return MakeError(Reason::kBadForeignFile, absl::StrCat(directory, " was written anew while it was read"),
                    {{"file", directory}});
@@ -298,7 +293,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::strin
   // What an earlier import left when it was killed.
   checkpoints.RemoveUnfinished(job, {checkpoints.ReadStep(job, step)});
   ImportReport report;
-  CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadForeignDirectory(directory, &report.left_out));
   ItemReader objects(nullptr, source);
   CAIRN_ASSIGN_OR_RETURN(const ImportPlan plan, MakeImportPlan(source, options.choice, objects));
   AttemptStore attempts(storage, checkpoints, clock, *lock);
