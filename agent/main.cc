@@ -18,6 +18,8 @@
 #include "agent/trainer_service/checkpoint_relay.h"
 #include "agent/trainer_service/local_server.h"
 #include "agent/trainer_service/local_service.h"
+#include "agent/transport/host_exchange.h"
+#include "agent/transport/nccl/nccl_exchange.h"
 #include "common/base/duration_text.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
@@ -47,6 +49,7 @@ CAIRN_AGENT, the address that --address-file is given. SIGTERM drains: staged sa
 // The flags as they are given.
 struct Flags {
   cairn::AgentOptions agent;  // those that need no reading
+  cairn::NcclExchangeOptions exchange;
   std::string memory_budget = "0";
   std::string round_bytes = "32MiB";
   std::string shared_memory = "auto";
@@ -54,6 +57,7 @@ struct Flags {
   std::string slab_loads = "auto";
   std::string nccl = "auto";
   std::string nccl_saves = "never";
+  bool nccl_trusted_network = false;
   std::string address_file;
   std::string metrics_listen;
   std::string drain_timeout = "10m";
@@ -63,6 +67,7 @@ struct Flags {
 // The settings that the flags give.
 struct Settings {
   cairn::AgentOptions agent;
+  cairn::NcclExchangeOptions exchange;
   std::string address_file;
   std::string metrics_listen;
   absl::Duration drain_timeout;
@@ -111,9 +116,9 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       "experimental. The same for shards that move between ranks in a save; the trainers share their GPUs with it "
       "meanwhile")
       .OneOf({"never", "auto", "require"});
-  add("--nccl-trusted-network", flags.agent.nccl_trusted_network,
+  add("--nccl-trusted-network", flags.nccl_trusted_network,
       "the network between the machines may see the bytes, which NCCL sends as plain text");
-  add("--nccl-device", flags.agent.nccl_device, "number of the GPU by which this rank takes part (also LOCAL_RANK)")
+  add("--nccl-device", flags.exchange.device, "number of the GPU by which this rank takes part (also LOCAL_RANK)")
       .FromEnvironment("LOCAL_RANK");
   add("--libcuda", flags.agent.gpu_worker.libcuda, "CUDA's driver: a name that the loader looks up, or a path");
   add("--libnccl", flags.agent.gpu_worker.libnccl, "NCCL: a name that the loader looks up, or a path");
@@ -152,7 +157,7 @@ cairn::v1::NcclSupport::Policy PolicyNamed(const std::string& name) {
 }
 
 absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
-  Settings settings = {flags.agent, flags.address_file, flags.metrics_listen, absl::ZeroDuration()};
+  Settings settings = {flags.agent, flags.exchange, flags.address_file, flags.metrics_listen, absl::ZeroDuration()};
   cairn::AgentOptions& agent = settings.agent;
   CAIRN_ASSIGN_OR_RETURN(const auto memory_budget, cairn::ParseSize(flags.memory_budget));
   CAIRN_ASSIGN_OR_RETURN(const auto round_bytes, cairn::ParseSize(flags.round_bytes));
@@ -168,11 +173,15 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   agent.shared_memory = flags.shared_memory == "auto";
   agent.direct_io = flags.io == "auto";
   agent.slab_loads = flags.slab_loads == "auto";
-  agent.nccl = PolicyNamed(flags.nccl);
-  agent.nccl_saves = PolicyNamed(flags.nccl_saves);
+  cairn::v1::NcclSupport& nccl = settings.exchange.policies;
+  nccl.set_policy(PolicyNamed(flags.nccl));
+  nccl.set_saves_policy(PolicyNamed(flags.nccl_saves));
+  nccl.set_trusted_network(flags.nccl_trusted_network);
+  nccl.set_shared_memory(agent.shared_memory);
   std::error_code unknown;  // then there is no worker, and NCCL is not used
   agent.gpu_worker.program =
       std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / "cairn-gpu-worker";
+  settings.exchange.worker = agent.gpu_worker;
   if (agent.node.empty()) agent.node = HostName();
   if (agent.socket_directory.empty()) agent.socket_directory = cairn::DefaultSocketDirectory(agent.job, agent.rank);
   return settings;
@@ -198,6 +207,16 @@ void Drain(cairn::Agent& agent, absl::Duration timeout) {
 // A token that was written into the file is known after so long.
 constexpr absl::Duration kReadTokensEach = absl::Seconds(5);
 
+// One rank exchanges nothing, and neither does an agent that never may.
+std::unique_ptr<cairn::Exchange> MakeExchange(const Settings& settings) {
+  const cairn::v1::NcclSupport& nccl = settings.exchange.policies;
+  const auto never = cairn::v1::NcclSupport::NEVER;
+  if (settings.agent.world_size == 1 || (nccl.policy() == never && nccl.saves_policy() == never)) {
+    return std::make_unique<cairn::HostExchange>(nccl);
+  }
+  return std::make_unique<cairn::NcclExchange>(settings.exchange);
+}
+
 // Serves until something ends it. Returns what went wrong.
 absl::Status Serve(Settings settings) {
   cairn::Ending ending;
@@ -206,7 +225,7 @@ absl::Status Serve(Settings settings) {
   // Other agents take bytes from it, each by a connection of its own.
   cairn::RaiseOpenFileLimit();
 
-  CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::Agent::Start(options));
+  CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::Agent::Start(options, MakeExchange(settings)));
   cairn::LocalService service(*agent);
   cairn::CheckpointRelay relay(*agent);
   CAIRN_ASSIGN_OR_RETURN(const auto server,

@@ -27,8 +27,8 @@ DeviceExecutor::DeviceExecutor(ExecutorContext context)
 
 void DeviceExecutor::Await(const action::AwaitDeviceMemory& order) {
   const uint64_t offer = order.offer;
-  context_.descriptors.StopAwaiting(awaited_);
-  awaited_ = context_.descriptors.Await(
+  context_.transfer.descriptors.StopAwaiting(awaited_);
+  awaited_ = context_.transfer.descriptors.Await(
       order.blocks.size(), [keeper = keeper_, offer, blocks = order.blocks](std::vector<UniqueFd> descriptors) {
         keeper->Take(offer, blocks, std::move(descriptors));
       });
@@ -36,7 +36,7 @@ void DeviceExecutor::Await(const action::AwaitDeviceMemory& order) {
 }
 
 void DeviceExecutor::End() {
-  context_.descriptors.StopAwaiting(awaited_);
+  context_.transfer.descriptors.StopAwaiting(awaited_);
   keeper_->End();
 }
 
@@ -57,7 +57,7 @@ void DeviceExecutor::Copy(const action::CopyFromDevice& order, std::shared_ptr<S
 }
 
 void DeviceExecutor::Stop() {
-  context_.descriptors.StopAwaiting(awaited_);
+  context_.transfer.descriptors.StopAwaiting(awaited_);
   keeper_->Stop();
 }
 

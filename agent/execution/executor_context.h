@@ -13,12 +13,10 @@
 #include "absl/time/time.h"
 #include "agent/execution/root_guard.h"
 #include "agent/execution/transfer_counters.h"
-#include "agent/reader/buffer_pool.h"
-#include "agent/session/session_host.h"
-#include "agent/sockets/descriptor_socket.h"
-#include "agent/transport/transfer_service.h"
-#include "common/rpc/token_source.h"
-#include "gpu/nccl/group_keeper.h"
+#include "agent/host/session_host.h"
+#include "agent/transport/exchange.h"
+#include "agent/transport/transfer_context.h"
+#include "gpu/share/worker_process.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
@@ -51,14 +49,6 @@ struct AgentOptions {
   bool shared_memory = true;
   // Loads take from the slab what it still holds of the last committed save.
   bool slab_loads = true;
-  // Says whether bytes between agents may, or must, go over NCCL where they cannot go through shared memory: those of
-  // loads and reshards, and shards that move in a save.
-  v1::NcclSupport::Policy nccl = v1::NcclSupport::NEVER;
-  v1::NcclSupport::Policy nccl_saves = v1::NcclSupport::NEVER;
-  // The network between the machines may see what NCCL sends: it is plain text.
-  bool nccl_trusted_network = false;
-  // cairn-gpu-worker uses this device.
-  uint32_t nccl_device = 0;
   WorkerProcessOptions gpu_worker = {};
   absl::Duration register_timeout = absl::Seconds(20);
   // Called once, from a thread of the agent, if it must end: the coordinator has refused it for good.
@@ -68,18 +58,12 @@ struct AgentOptions {
 // All of these outlive the executors.
 struct ExecutorContext {
   const AgentOptions& options;
-  // This is the boot id of the machine's kernel. Agents with the same one can share memory.
-  const std::string& boot_id;
   Storage& storage;
   RootGuard& root;
-  DescriptorSocket& descriptors;
-  BufferPool& pool;
-  TransferService& transfers;
   SessionHost& host;
-  const std::shared_ptr<TokenSource>& tokens;
   TransferCounters& counters;
-  // Null where NCCL is not found, or never used.
-  GroupKeeper* groups = nullptr;
+  const TransferContext& transfer;
+  Exchange& exchange;
 };
 
 // Threads that touch new pages of shared memory, in parallel as each page is cleared by the kernel.

@@ -62,12 +62,15 @@ void LoadExecutor::DecideExchange(uint64_t number, const v1::Exchange& exchange)
 
 void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
   const ActiveLoad load = FindActive(number);
-  if (load.exchange == nullptr) return;
+  if (load.consumer == nullptr) return;
   if (exchange.way() == v1::Exchange::HOST) {
     Log(LogLevel::kInfo, "transport",
         {{"load", number}, {"transport", TransportText({{v1::TRANSPORT_GRPC}, exchange.reason()})}});
-    load.exchange->GoByHost();  // first: what it kept room for is room for the host transport's windows
+    // First: what it kept room for is room for the host transport's windows.
+    if (load.exchange != nullptr) load.exchange->GoByHost();
     load.consumer->GoByHost(exchange.reason());
+  } else if (load.exchange == nullptr) {
+    Fail(number, MakeError(Reason::kInternal, "the bytes are to go a way that this rank has refused"));
   } else if (const absl::Status begun = load.exchange->Begin(exchange.group()); !begun.ok()) {
     Fail(number, begun);
   }
@@ -137,8 +140,8 @@ void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
 absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
   // Not out of the pool: a trainer that ended may have it mapped still.
   const uint64_t bytes = std::max<uint64_t>(order.source->slab_bytes, 4096);
-  CAIRN_ASSIGN_OR_RETURN(auto memory, context_.pool.Make("cairn-source", bytes));
-  CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.descriptors.Offer(memory, false));
+  CAIRN_ASSIGN_OR_RETURN(auto memory, context_.transfer.pool.Make("cairn-source", bytes));
+  CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.transfer.descriptors.Offer(memory, false));
   load.memory = memory;
   load.lender = std::make_shared<SlabByteServer>(RoundBuffer{0, memory->bytes(), memory});
   load.source = load.lender;
@@ -149,7 +152,7 @@ absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad
 void LoadExecutor::LendNow(uint64_t number) {
   const ActiveLoad load = FindActive(number);
   if (load.lender == nullptr) return;
-  const auto id = context_.descriptors.Offer(load.memory, true);
+  const auto id = context_.transfer.descriptors.Offer(load.memory, true);
   if (!id.ok()) return Fail(number, id.status());
   bool goes_on = false;
   {
@@ -158,7 +161,7 @@ void LoadExecutor::LendNow(uint64_t number) {
     goes_on = found != loads_.end();
     if (goes_on) found->second.read_only_id = *id;
   }
-  if (!goes_on) return context_.descriptors.Withdraw(*id);  // the agent ends
+  if (!goes_on) return context_.transfer.descriptors.Withdraw(*id);  // the agent ends
   load.lender->MarkStaged(*id);
 }
 
@@ -169,44 +172,41 @@ absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const acti
   source.reader.io_threads = context_.options.io_threads;
   source.reader.cache = FitsPageCache(order.plan->read_bytes()) ? Cache::kUse : Cache::kSpare;
   source.offer = [this](std::shared_ptr<SharedMemory> memory) {
-    return context_.descriptors.Offer(std::move(memory), true);
+    return context_.transfer.descriptors.Offer(std::move(memory), true);
   };
-  source.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
+  source.withdraw = [this](uint64_t id) { context_.transfer.descriptors.Withdraw(id); };
   source.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
   source.on_progress = [this, number = order.number] { Report(number); };
-  auto reader = std::make_shared<RoundSource>(context_.storage, context_.pool, context_.options.job, order.plan,
-                                              std::move(source));
+  auto reader = std::make_shared<RoundSource>(context_.storage, context_.transfer.pool, context_.options.job,
+                                              order.plan, std::move(source));
   CAIRN_RETURN_IF_ERROR(reader->Start());
   return reader;
 }
 
 LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order) {
-  const HostRoundFetcherOptions host = {.job = context_.options.job,
-                                        .plan_digest = order.plan->plan_digest(),
-                                        .consumer_rank = context_.options.rank,
-                                        .load_token = order.order.transfer_token(),
-                                        .tokens = context_.tokens};
+  const HostRoundFetcherOptions host = {
+      context_.transfer.PartIn(order.plan->plan_digest(), order.order.transfer_token())};
   LoadConsumerOptions consumer;
   consumer.rank = context_.options.rank;
   consumer.load = order.number;
-  consumer.boot_id = context_.boot_id;
-  consumer.socket = {context_.descriptors.path(), context_.descriptors.owner().incarnation};
+  consumer.boot_id = context_.transfer.boot_id;
+  consumer.socket = {context_.transfer.descriptors.path(), context_.transfer.descriptors.owner().incarnation};
   consumer.shared_memory = context_.options.shared_memory;
   consumer.held = order.order.exchange().way() == v1::Exchange::UNDECIDED;
   consumer.nccl_refusal = order.order.exchange().reason();
   consumer.window_bytes = 2 * context_.options.round_bytes;
   consumer.connect = [host](const v1::TransferPeer& peer) { return std::make_unique<HostRoundFetcher>(peer, host); };
   consumer.offer = [this](std::shared_ptr<SharedMemory> memory) {
-    return context_.descriptors.Offer(std::move(memory), true);
+    return context_.transfer.descriptors.Offer(std::move(memory), true);
   };
-  consumer.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
+  consumer.withdraw = [this](uint64_t id) { context_.transfer.descriptors.Withdraw(id); };
   consumer.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
   consumer.on_released = [this, number = order.number] { Report(number); };
   return consumer;
 }
 
 void LoadExecutor::StopServing(const ActiveLoad& load) {
-  context_.transfers.Remove(load.transfer);
+  context_.transfer.transfers.Remove(load.transfer);
   if (load.exchange != nullptr) load.exchange->StopServing();
 }
 
@@ -217,7 +217,7 @@ void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<S
   // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
   absl::Cleanup undo = [&] {
     if (served) StopServing(load);
-    if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
+    if (load.writable_id != 0) context_.transfer.descriptors.Withdraw(load.writable_id);
   };
   load.number = order.number;
   const AgentOptions& options = context_.options;
@@ -226,12 +226,10 @@ void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<S
       !allowed.ok()) {
     return Fail(load.number, allowed);
   }
-  const bool may_exchange = order.order.exchange().way() == v1::Exchange::UNDECIDED;
-  std::shared_ptr<BufferPool::Room> exchange_room;
-  if (may_exchange) {
-    auto kept = LoadExchange::Reserve(context_, order);
-    if (kept.ok()) exchange_room = *std::move(kept);
-    started.exchange_refusal = std::string(kept.status().message());
+  if (order.order.exchange().way() == v1::Exchange::UNDECIDED) {
+    auto made = context_.exchange.OfLoad(order);
+    if (made.ok()) load.exchange = *std::move(made);
+    started.exchange_refusal = std::string(made.status().message());
   }
   if (order.source == nullptr) {
     if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
@@ -243,18 +241,15 @@ void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<S
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
     return Fail(load.number, made);
   }
-  load.consumer =
-      std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.pool, ConsumerOptions(order));
+  load.consumer = std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.transfer.pool,
+                                                 ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
-  if (may_exchange) {
-    load.exchange = std::make_shared<LoadExchange>(
-        context_, order,
-        LoadExchange::Load{load.number, load.consumer, load.source, load.memory, std::move(exchange_room),
-                           [this, number = load.number](const absl::Status& error) { Fail(number, error); }});
-    load.exchange->Serve();
+  if (load.exchange != nullptr) {
+    load.exchange->Serve({load.number, load.consumer, load.source, load.memory,
+                          [this, number = load.number](const absl::Status& error) { Fail(number, error); }});
   }
-  context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source,
-                         load.exchange == nullptr ? nullptr : load.exchange->offers());
+  context_.transfer.transfers.Add(load.transfer, order.order.transfer_token(), load.source,
+                                  load.exchange == nullptr ? nullptr : load.exchange->offers());
   served = true;
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
       {{"load", load.number},
@@ -310,7 +305,7 @@ void LoadExecutor::EndNow(uint64_t number) {
     load.lender.reset();
     load.memory.reset();
     for (uint64_t id : {load.writable_id, load.read_only_id}) {
-      if (id != 0) context_.descriptors.Withdraw(id);
+      if (id != 0) context_.transfer.descriptors.Withdraw(id);
     }
     const bool exchange_ended = load.exchange == nullptr || load.exchange->ended();
     if (exchange_ended) load.exchange.reset();

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
-#include "agent/execution/load_exchange.h"
 #include "agent/reader/round_source.h"
 #include "agent/reader/slab_image.h"
+#include "agent/transport/exchange.h"
 #include "agent/transport/load_consumer.h"
 #include "agent/transport/slab_byte_server.h"
 #include "common/base/mutex.h"
@@ -63,7 +63,7 @@ class LoadExecutor {
     std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;
     uint64_t read_only_id = 0;
-    std::shared_ptr<LoadExchange> exchange;  // set if its bytes may go over NCCL
+    std::shared_ptr<LoadExchange> exchange;  // set if its bytes may go another way
   };
 
   ActiveLoad FindActive(uint64_t number);

@@ -98,7 +98,7 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
   {
     MutexLock lock(mutex_);
     if (slab_ != nullptr) {
-      context_.descriptors.Withdraw(slab_id_);
+      context_.transfer.descriptors.Withdraw(slab_id_);
       // A trainer may hold its mapping for a while: its pages are given back all the same. Those of a slab that was
       // lent cannot be (it is sealed): they go when the trainer maps the new one in its place, or ends.
       (void)fallocate(slab_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(slab_->bytes()));
@@ -106,8 +106,8 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
     }
   }
   const auto make = [&]() -> absl::StatusOr<SlabDescription> {
-    CAIRN_ASSIGN_OR_RETURN(auto slab, context_.pool.Make("cairn-slab", bytes));
-    CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, false));
+    CAIRN_ASSIGN_OR_RETURN(auto slab, context_.transfer.pool.Make("cairn-slab", bytes));
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.transfer.descriptors.Offer(slab, false));
     MutexLock lock(mutex_);
     slab_ = std::move(slab);
     slab_id_ = id;
@@ -125,7 +125,7 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
 absl::Status SaveExecutor::Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab) {
   EndLending(order.save);  // of an earlier attempt
   if (order.target->moved_out.empty()) return absl::OkStatus();
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, true));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.transfer.descriptors.Offer(slab, true));
   const auto lender =
       std::make_shared<SlabByteServer>(RoundBuffer{0, slab->bytes(), slab}, *order.staged, *order.target);
   lender->MarkStaged(id);
@@ -134,7 +134,7 @@ absl::Status SaveExecutor::Lend(const action::StartWrite& order, const std::shar
     MutexLock lock(mutex_);
     lent_.push_back({order.save, key, id});
   }
-  context_.transfers.Add(key, order.order.transfer_token(), lender);
+  context_.transfer.transfers.Add(key, order.order.transfer_token(), lender);
   return absl::OkStatus();
 }
 
@@ -148,8 +148,8 @@ void SaveExecutor::EndLending(uint64_t save) {
     std::erase_if(lent_, [&](const Lent& lent) { return lent.save == save; });
   }
   for (const Lent& lent : ended) {
-    context_.transfers.Remove(lent.key);
-    context_.descriptors.Withdraw(lent.descriptor_id);
+    context_.transfer.transfers.Remove(lent.key);
+    context_.transfer.descriptors.Withdraw(lent.descriptor_id);
   }
 }
 
@@ -162,7 +162,7 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     MutexLock lock(mutex_);
     if (stopped_) return;
     slab = slab_;
-    run->moves = std::make_unique<SaveMoves>(context_, order, slab);
+    run->moves = context_.exchange.OfSave(order, slab);
     writing_ = run;
   }
   auto writer =

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
-#include "agent/execution/save_moves.h"
 #include "agent/reader/slab_image.h"
 #include "agent/staging/shared_memory.h"
+#include "agent/transport/shard_source.h"
 #include "agent/transport/transfer_service.h"
 #include "agent/writer/bin_writer.h"
 #include "common/base/mutex.h"
@@ -56,7 +56,7 @@ class SaveExecutor {
     uint64_t save = 0;
     std::atomic<bool> stop = false;
     std::atomic<uint64_t> bytes_done = 0;
-    std::unique_ptr<SaveMoves> moves;
+    std::unique_ptr<ShardSource> moves;  // ends before the slab does
     void Stop() {
       stop = true;
       moves->Stop();

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/process/log.h"
-#include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -78,9 +77,6 @@ struct RoundReader::Job {
   std::vector<Piece> pieces;                    // ordered by read and offset
   std::vector<size_t> first_piece;              // for each read, an index into `pieces`; one more entry at the end
   std::unique_ptr<std::atomic<size_t>[]> left;  // pieces of each read that are not done
-  std::atomic<size_t> next = 0;
-  Mutex mutex;
-  absl::Status error ABSL_GUARDED_BY(mutex);
 };
 
 RoundReader::RoundReader(Storage& storage, std::string directory, const v1::ReadPlan& plan, RoundReaderOptions options)
@@ -405,32 +401,12 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
   }
   job.first_piece.push_back(job.pieces.size());
 
-  const auto work = [&] {
-    while (true) {
-      {
-        MutexLock lock(job.mutex);
-        if (job.error.ok() && stop) job.error = MakeError(Reason::kInterrupted, "the load was stopped");
-        if (!job.error.ok()) return;
-      }
-      const size_t number = job.next.fetch_add(1);
-      if (number >= job.pieces.size()) return;
-      Piece& piece = job.pieces[number];
-      const v1::Read& read = job.round->reads(static_cast<int>(piece.read));
-      const std::string& path = plan_.files(static_cast<int>(read.file())).path();
-      const absl::Status status = WithMemory(absl::StrCat("to read ", path), [&] {
-        CAIRN_RETURN_IF_ERROR(ReadPiece(job, piece, buffer));
-        return job.left[piece.read].fetch_sub(1) == 1 ? FinishRead(job, piece.read, buffer) : absl::OkStatus();
-      });
-      if (status.ok()) continue;
-      MutexLock lock(job.mutex);
-      if (job.error.ok()) job.error = status;
-      return;
-    }
-  };
-  RunOnThreads(static_cast<int>(std::min(static_cast<size_t>(std::max(options_.io_threads, 1)), job.pieces.size())),
-               work);
-  MutexLock lock(job.mutex);
-  return job.error;
+  return ForEachOnThreads("to read a load", job.pieces.size(), options_.io_threads, [&](size_t number, int) {
+    if (stop) return MakeError(Reason::kInterrupted, "the load was stopped");
+    Piece& piece = job.pieces[number];
+    CAIRN_RETURN_IF_ERROR(ReadPiece(job, piece, buffer));
+    return job.left[piece.read].fetch_sub(1) == 1 ? FinishRead(job, piece.read, buffer) : absl::OkStatus();
+  });
 }
 
 }  // namespace cairn

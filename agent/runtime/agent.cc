@@ -18,7 +18,6 @@
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "gpu/nccl/nccl_probe.h"
 
 namespace cairn {
 namespace {
@@ -31,8 +30,6 @@ constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
 // So often the agent looks how the trainer's process stands. The coordinator hears of it when that has changed.
 constexpr absl::Duration kProcessInterval = absl::Seconds(1);
-// How long libraries of CUDA and NCCL may take to open at the agent's start.
-constexpr absl::Duration kProbeTimeout = absl::Seconds(10);
 
 std::string ReadBootId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -43,7 +40,7 @@ std::string ReadBootId() {
 
 }  // namespace
 
-Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
+Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens, std::unique_ptr<Exchange> exchange)
     : options_(std::move(options)),
       incarnation_(RandomId()),
       tokens_(std::move(tokens)),
@@ -57,9 +54,10 @@ Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
              .memory_budget = options_.memory_budget,
              .round_bytes = options_.round_bytes,
              .slab_loads = options_.slab_loads},
-            Clock::Real(), [this](Action action) { Execute(std::move(action)); }) {}
+            Clock::Real(), [this](Action action) { Execute(std::move(action)); }),
+      exchange_(std::move(exchange)) {}
 
-absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::unique_ptr<Exchange> exchange) {
   CAIRN_RETURN_IF_ERROR(CheckListenAddress(options.listen, !options.token_file.empty()));
   CAIRN_ASSIGN_OR_RETURN(auto tokens, TokenSource::Open({.insecure = options.insecure,
                                                          .file = options.token_file,
@@ -69,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     options.socket_directory = DefaultSocketDirectory(options.job, options.rank);
   }
   CAIRN_RETURN_IF_ERROR(SharedMemory::CheckSealing());
-  std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens)));
+  std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens), std::move(exchange)));
   const AgentOptions& given = agent->options_;
   CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false, {.direct = given.direct_io}));
   agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
@@ -81,19 +79,12 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                          DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy,
                                                   {given.job, given.rank, agent->incarnation_}));
   CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
-  const v1::NcclSupport nccl = agent->ProbeNccl();
-  if (nccl.version() != 0) agent->MakeGroups();
-  const ExecutorContext context = {given,
-                                   agent->boot_id_,
-                                   *agent->storage_,
-                                   *agent->root_,
-                                   *agent->descriptors_,
-                                   agent->pool_,
-                                   agent->transfers_,
-                                   agent->host_,
-                                   agent->tokens_,
-                                   agent->counters_,
-                                   agent->groups_.get()};
+  agent->transfer_ = std::make_unique<TransferContext>(
+      TransferContext{given.job, given.rank, agent->boot_id_, given.shared_memory, given.round_bytes, agent->tokens_,
+                      *agent->descriptors_, agent->pool_, agent->transfers_});
+  const v1::NcclSupport support = agent->StartExchange();
+  const ExecutorContext context = {
+      given, *agent->storage_, *agent->root_, agent->host_, agent->counters_, *agent->transfer_, *agent->exchange_};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
   agent->devices_ = std::make_unique<DeviceExecutor>(context);
@@ -114,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.registration.set_predecessor(PredecessorIn({given.socket_directory, agent->boot_id_}));
   link.registration.set_transfer_address(agent->transfer_address_);
   link.registration.set_boot_id(agent->boot_id_);
-  *link.registration.mutable_nccl() = nccl;
+  *link.registration.mutable_nccl() = support;
   link.registration.set_protocol(kProtocolVersion);
   link.registration.set_version(std::string(kVersion));
   link.root = given.root;
@@ -141,29 +132,11 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   return agent;
 }
 
-void Agent::MakeGroups() {
-  GroupKeeperOptions groups;
-  groups.rank = options_.rank;
-  groups.device = options_.nccl_device;
-  groups.worker = options_.gpu_worker;
-  groups.on_change = [this](std::vector<v1::GroupState> states) {
+v1::NcclSupport Agent::StartExchange() {
+  return exchange_->Start(*transfer_, [this](std::vector<v1::GroupState> states) {
     host_.Do([&](Session& session, absl::Time) { session.OnGroups(std::move(states)); });
     loads_->PrepareExchanges();
-  };
-  groups_ = std::make_unique<GroupKeeper>(std::move(groups));
-}
-
-v1::NcclSupport Agent::ProbeNccl() const {
-  v1::NcclSupport support;
-  support.set_policy(options_.nccl);
-  support.set_saves_policy(options_.nccl_saves);
-  support.set_trusted_network(options_.nccl_trusted_network);
-  support.set_shared_memory(options_.shared_memory);
-  const bool used = options_.nccl != v1::NcclSupport::NEVER || options_.nccl_saves != v1::NcclSupport::NEVER;
-  if (used && options_.world_size > 1) {
-    cairn::ProbeNccl(options_.gpu_worker, options_.nccl_device, kProbeTimeout, support);
-  }
-  return support;
+  });
 }
 
 Agent::~Agent() { Stop(false); }
@@ -190,7 +163,7 @@ void Agent::Stop(bool unregister) {
   host_.Stop();
   if (saves_ != nullptr) saves_->Stop();
   if (loads_ != nullptr) loads_->Stop();
-  if (groups_ != nullptr) groups_->Stop();
+  exchange_->Stop();
   if (devices_ != nullptr) devices_->Stop();
 }
 
@@ -305,9 +278,7 @@ void Agent::Execute(Action action) {
                  [&](const action::StartRead& read) { loads_->Start(read, saves_->ImageOf(read.kept)); },
                  [&](const action::LendSource& lend) { loads_->LendSource(lend.number); },
                  [&](const action::DecideExchange& decide) { loads_->DecideExchange(decide.number, decide.exchange); },
-                 [&](const action::FollowGroups& follow) {
-                   if (groups_ != nullptr) groups_->Follow(follow.orders);
-                 },
+                 [&](const action::FollowGroups& follow) { exchange_->Follow(follow.orders); },
                  [&](const action::StopRead& stop) { loads_->End(stop.number); },
                  [&](const action::AwaitDeviceMemory& await) { devices_->Await(await); },
                  [&](const action::DropDeviceMemory& drop) { devices_->Drop(drop); },

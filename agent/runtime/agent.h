@@ -16,18 +16,19 @@
 #include "agent/execution/root_guard.h"
 #include "agent/execution/save_executor.h"
 #include "agent/execution/transfer_counters.h"
+#include "agent/host/session_host.h"
+#include "agent/host/trainer_watch.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/runtime/coordinator_link.h"
-#include "agent/session/session_host.h"
-#include "agent/session/trainer_watch.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/sockets/peer.h"
 #include "agent/sockets/process_status.h"
 #include "agent/staging/control_page.h"
+#include "agent/transport/exchange.h"
+#include "agent/transport/transfer_context.h"
 #include "agent/transport/transfer_service.h"
 #include "common/base/mutex.h"
 #include "common/rpc/connection_listener.h"
-#include "gpu/nccl/group_keeper.h"
 #include "store/posix/posix_storage.h"
 
 namespace cairn {
@@ -35,10 +36,11 @@ namespace cairn {
 // Thread-safe.
 class Agent {
  public:
-  // Checks storage and socket directory, then starts to register. Does not wait for the coordinator.
+  // Checks storage and socket directory, starts `exchange`, by which bytes move between ranks, then starts to register.
+  // Does not wait for the coordinator.
   // FAILED_PRECONDITION (SOCKET_DIRECTORY, NOT_LOOPBACK), NOT_FOUND (ROOT_MISSING), UNAUTHENTICATED (BAD_TOKEN), and
   // others of storage.
-  static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options);
+  static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options, std::unique_ptr<Exchange> exchange);
   ~Agent();
 
   SessionHost& host() { return host_; }
@@ -73,13 +75,12 @@ class Agent {
   void Stop(bool unregister);
 
  private:
-  Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens);
+  Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens, std::unique_ptr<Exchange> exchange);
   // Returns the keys by which other agents prove themselves: those of the token that this agent has now.
   ConnectionListener::KeysNow TransferKeys() const;
   absl::Status StartTransferServer();
-  void MakeGroups();
-  // Returns what the coordinator is told of NCCL here. Blocks for some seconds at most.
-  v1::NcclSupport ProbeNccl() const;
+  // Returns what the coordinator is told of the exchange.
+  v1::NcclSupport StartExchange();
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);
   std::optional<int64_t> CurrentStep();
@@ -111,7 +112,8 @@ class Agent {
   std::atomic<bool> refused_ = false;  // the coordinator will never take this agent
 
   SessionHost host_;
-  std::unique_ptr<GroupKeeper> groups_;  // null where NCCL is not found, or never used
+  std::unique_ptr<TransferContext> transfer_;  // made by Start
+  const std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<SaveExecutor> saves_;
   std::unique_ptr<LoadExecutor> loads_;
   std::unique_ptr<DeviceExecutor> devices_;

@@ -21,8 +21,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "agent/host/session_host.h"
 #include "agent/runtime/link_pace.h"
-#include "agent/session/session_host.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/base/mutex.h"

@@ -7,8 +7,8 @@
 #include <thread>
 #include <variant>
 
+#include "agent/host/session_host.h"
 #include "agent/runtime/coordinator_link.h"
-#include "agent/session/session_host.h"
 #include "agent/testing/fake_coordinator.h"
 #include "agent/testing/layouts.h"
 #include "common/base/clock.h"

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <memory>
 #include <string>
 
 #include "agent/testing/agent_fixture.h"
+#include "agent/transport/host_exchange.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 
@@ -39,7 +41,8 @@ TEST_F(ScarceThreadsTest, Start_AThreadIsRefused_IsAnErrorAndNoCrash) {
   int refused = 0;
   for (int given = 0;; ++given) {
     threads_left = given;
-    const auto agent = WithMemory("to start", [&] { return Agent::Start(Options()); });
+    const auto agent =
+        WithMemory("to start", [&] { return Agent::Start(Options(), std::make_unique<HostExchange>()); });
     const bool enough = threads_left >= 0;
     threads_left = INT_MAX;
     if (enough) break;

@@ -46,12 +46,12 @@ class DeviceShareTest : public TrainersOfARank {
   // Offers blocks, and lets the agent take them. Returns their ids.
   std::vector<uint64_t> Share(uint64_t number, const std::vector<uint64_t>& bytes) {
     const auto request = OfferRequest(number, bytes);
-    EXPECT_TRUE(session_.OfferDeviceMemory(request)->pending());
+    EXPECT_TRUE(session_.Ask(request, now_)->pending());
     const auto awaited = Done<action::AwaitDeviceMemory>();
     EXPECT_TRUE(awaited.has_value());
     if (!awaited.has_value()) return {};
     session_.OnOfferOpened(awaited->offer, 4711);
-    const auto response = session_.OfferDeviceMemory(request);
+    const auto response = session_.Ask(request, now_);
     EXPECT_EQ(response->descriptor_id(), 4711);
     session_.OnOfferTaken(awaited->offer, absl::OkStatus());
     return {response->blocks().begin(), response->blocks().end()};
@@ -77,7 +77,7 @@ class DeviceShareTest : public TrainersOfARank {
     return request;
   }
   absl::StatusOr<v1::CopyFromDeviceResponse> Copy(uint64_t number, uint64_t save, const std::vector<Part>& parts) {
-    return session_.CopyFromDevice(CopyRequest(number, save, parts));
+    return session_.Ask(CopyRequest(number, save, parts), now_);
   }
   // Begins a save of the step, and lets the agent begin to copy one item for it.
   std::pair<uint64_t, action::CopyFromDevice> BeginCopy(int64_t step, uint64_t number = 1) {
@@ -232,16 +232,16 @@ TEST_F(DeviceShareTest, Copy_OfBlocksThatWentWithTheirProcess_SaysSo) {
 TEST_F(DeviceShareTest, Copy_OfWhatIsNotTakenYet_Waits) {
   const uint64_t save = Stage(kFirst, 1).save();
   const auto request = OfferRequest(1, {kBlock});
-  ASSERT_TRUE(session_.OfferDeviceMemory(request)->pending());
+  ASSERT_TRUE(session_.Ask(request, now_)->pending());
   const auto awaited = Done<action::AwaitDeviceMemory>();
   session_.OnOfferOpened(awaited->offer, 4711);
-  const uint64_t block = session_.OfferDeviceMemory(request)->blocks(0);
+  const uint64_t block = session_.Ask(request, now_)->blocks(0);
   const auto copy = CopyRequest(1, save, {{kA, 0, kABytes, block, 0}});
-  EXPECT_TRUE(session_.CopyFromDevice(copy)->pending());
+  EXPECT_TRUE(session_.Ask(copy, now_)->pending());
   EXPECT_FALSE(Done<action::CopyFromDevice>().has_value());
-  EXPECT_TRUE(session_.OfferDeviceMemory(OfferRequest(2, {kBlock}))->pending()) << "one after the other";
+  EXPECT_TRUE(session_.Ask(OfferRequest(2, {kBlock}), now_)->pending()) << "one after the other";
   session_.OnOfferTaken(awaited->offer, absl::OkStatus());
-  EXPECT_TRUE(session_.CopyFromDevice(copy)->pending());
+  EXPECT_TRUE(session_.Ask(copy, now_)->pending());
   EXPECT_TRUE(Done<action::CopyFromDevice>().has_value());
 }
 
@@ -249,9 +249,9 @@ TEST_F(DeviceShareTest, Offer_OfFabricBlocks_TellsTheShellWhichTheyAre) {
   Stage(kFirst, 1);
   auto request = OfferRequest(1, {kBlock, kBlock, kBlock});
   request.add_fabric_blocks(3);
-  EXPECT_FALSE(session_.OfferDeviceMemory(request).ok()) << "there is no fourth";
+  EXPECT_FALSE(session_.Ask(request, now_).ok()) << "there is no fourth";
   request.set_fabric_blocks(0, 1);
-  ASSERT_TRUE(session_.OfferDeviceMemory(request)->pending());
+  ASSERT_TRUE(session_.Ask(request, now_)->pending());
   const auto awaited = Done<action::AwaitDeviceMemory>();
   ASSERT_EQ(awaited->blocks.size(), 3u);
   EXPECT_TRUE(!awaited->blocks[0].fabric && awaited->blocks[1].fabric && !awaited->blocks[2].fabric);
@@ -260,20 +260,20 @@ TEST_F(DeviceShareTest, Offer_OfFabricBlocks_TellsTheShellWhichTheyAre) {
 TEST_F(DeviceShareTest, Offer_ThatTheDriverRefuses_IsToldOnceAndEverythingIsGivenBack) {
   const uint64_t save = Stage(kFirst, 1).save();
   Share(1, {kBlock});
-  ASSERT_TRUE(session_.OfferDeviceMemory(OfferRequest(2, {kBlock}))->pending());
+  ASSERT_TRUE(session_.Ask(OfferRequest(2, {kBlock}), now_)->pending());
   const auto awaited = Done<action::AwaitDeviceMemory>();
   session_.OnOfferTaken(awaited->offer, MakeError(Reason::kDeviceError, "cuMemMap: CUDA_ERROR_UNKNOWN"));
   EXPECT_TRUE(Done<action::EndDeviceMemory>().has_value());
   const auto copy = CopyRequest(1, save, {{kA, 0, kABytes, awaited->blocks[0].id, 0}});
-  EXPECT_EQ(session_.CopyFromDevice(copy)->refused(), "cuMemMap: CUDA_ERROR_UNKNOWN");
-  EXPECT_TRUE(session_.CopyFromDevice(copy)->blocks_lost());
-  EXPECT_TRUE(session_.OfferDeviceMemory(OfferRequest(3, {kBlock}))->pending()) << "it may be tried again";
+  EXPECT_EQ(session_.Ask(copy, now_)->refused(), "cuMemMap: CUDA_ERROR_UNKNOWN");
+  EXPECT_TRUE(session_.Ask(copy, now_)->blocks_lost());
+  EXPECT_TRUE(session_.Ask(OfferRequest(3, {kBlock}), now_)->pending()) << "it may be tried again";
 }
 
 TEST_F(DeviceShareTest, Offer_WithBlocksThatAreDropped_GivesThemBack) {
   const uint64_t save = Stage(kFirst, 1).save();
   const std::vector<uint64_t> blocks = Share(1, {kBlock, kBlock});
-  const auto response = session_.OfferDeviceMemory(OfferRequest(2, {}, {blocks[0], 12345}));
+  const auto response = session_.Ask(OfferRequest(2, {}, {blocks[0], 12345}), now_);
   EXPECT_FALSE(response->pending());
   const auto dropped = Done<action::DropDeviceMemory>();
   ASSERT_TRUE(dropped.has_value());
@@ -306,7 +306,7 @@ TEST_F(DeviceShareTest, Offer_ThatEndsTheSharing_GivesEverythingBack) {
   v1::OfferDeviceMemoryRequest request;
   request.set_trainer_incarnation(kFirst);
   request.set_end(true);
-  EXPECT_FALSE(session_.OfferDeviceMemory(request)->pending());
+  EXPECT_FALSE(session_.Ask(request, now_)->pending());
   EXPECT_TRUE(Done<action::EndDeviceMemory>().has_value());
   EXPECT_TRUE(Copy(1, save, {{kA, 0, kABytes, blocks[0], 0}})->blocks_lost());
 }
@@ -348,13 +348,13 @@ TEST_F(DeviceShareTest, Copy_FromIpcMemory_IsOpenedForThisCopyAlone) {
   copy.set_item(kA);
   copy.set_bytes(kABytes);
   copy.set_ipc(0);
-  EXPECT_TRUE(HasReason(session_.CopyFromDevice(request).status(), Reason::kBadRequest)) << "not given";
+  EXPECT_TRUE(HasReason(session_.Ask(request, now_).status(), Reason::kBadRequest)) << "not given";
   v1::IpcMemory& memory = *request.add_ipc_handles();
   memory.set_handle(std::string(64, 'h'));
   memory.set_bytes(kABytes);
-  EXPECT_TRUE(HasReason(session_.CopyFromDevice(request).status(), Reason::kBadRequest)) << "no device";
+  EXPECT_TRUE(HasReason(session_.Ask(request, now_).status(), Reason::kBadRequest)) << "no device";
   memory.set_device_uuid(std::string(16, 'u'));
-  ASSERT_TRUE(session_.CopyFromDevice(request)->pending());
+  ASSERT_TRUE(session_.Ask(request, now_)->pending());
   const auto done = Done<action::CopyFromDevice>();
   ASSERT_TRUE(done.has_value());
   ASSERT_EQ(done->ipc.size(), 1u);
@@ -364,11 +364,11 @@ TEST_F(DeviceShareTest, Copy_FromIpcMemory_IsOpenedForThisCopyAlone) {
 
 TEST_F(DeviceShareTest, Offer_OutsideOfItsBounds_IsRefused) {
   Stage(kFirst, 1);
-  EXPECT_FALSE(session_.OfferDeviceMemory(OfferRequest(1, {0})).ok());
-  EXPECT_FALSE(session_.OfferDeviceMemory(OfferRequest(1, std::vector<uint64_t>(65, kBlock))).ok());
+  EXPECT_FALSE(session_.Ask(OfferRequest(1, {0}), now_).ok());
+  EXPECT_FALSE(session_.Ask(OfferRequest(1, std::vector<uint64_t>(65, kBlock)), now_).ok());
   auto other = OfferRequest(1, {kBlock});
   other.set_trainer_incarnation(kSecond);
-  EXPECT_FALSE(session_.OfferDeviceMemory(other).ok()) << "not attached";
+  EXPECT_FALSE(session_.Ask(other, now_).ok()) << "not attached";
   EXPECT_FALSE(Done<action::AwaitDeviceMemory>().has_value());
 }
 

@@ -61,7 +61,7 @@ class RankLoadsTest : public ServedSession {
 TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
   AddReadPlan(*layout_, 10);
   const v1::BeginLoadRequest begin = BeginOf(*layout_);
-  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
+  EXPECT_TRUE(session_.Ask(begin, now_)->pending());
   v1::LoadOrder others = OrderOf(v1::Phase::FAILED);
   others.set_trainer_incarnation(12345);
   EXPECT_TRUE(OrderLoad(others).empty()) << "that is another trainer's";
@@ -70,8 +70,8 @@ TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
   auto actions = OrderLoad(read);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StartRead>(actions[0]));
-  EXPECT_EQ(session_.BeginLoad(begin)->step(), 4);
-  EXPECT_TRUE(session_.EndLoad(End())->pending());
+  EXPECT_EQ(session_.Ask(begin, now_)->step(), 4);
+  EXPECT_TRUE(session_.Ask(End(), now_)->pending());
   EXPECT_EQ(State().loads(0).phase(), v1::Phase::READING) << "others may still need what it reads";
   session_.loads().OnProgress(1,
                               {.bytes_done = 10, .storage_bytes = 12, .io_path = v1::IO_PATH_DIRECT, .all_read = true});
@@ -81,20 +81,20 @@ TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
   actions = OrderLoad(done);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StopRead>(actions[0]));
-  EXPECT_EQ(session_.EndLoad(End())->bytes_read(), 10u);
+  EXPECT_EQ(session_.Ask(End(), now_)->bytes_read(), 10u);
   EXPECT_EQ(State().loads_size(), 0);
 }
 
 TEST_F(RankLoadsTest, Load_ItsExchangeIsUndecided_ReadsOnlyWhenTheShellHasSaidWhetherThereIsRoom) {
   AddReadPlan(*layout_, 10);
   const v1::BeginLoadRequest begin = BeginOf(*layout_);
-  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
+  EXPECT_TRUE(session_.Ask(begin, now_)->pending());
   v1::LoadOrder order = OrderOf(v1::Phase::READING);
   order.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
   ASSERT_EQ(OrderLoad(order).size(), 1u);
   EXPECT_EQ(State().loads(0).phase(), v1::Phase::PLANNING) << "else the others may begin with NCCL";
   EXPECT_TRUE(OrderLoad(order).empty()) << "it has been started already";
-  EXPECT_TRUE(session_.EndLoad(End())->pending());
+  EXPECT_TRUE(session_.Ask(End(), now_)->pending());
   session_.loads().OnProgress(1, {.bytes_done = 10, .all_read = true});
   session_.loads().OnStarted(1, {.exchange_refusal = "no room"});
   EXPECT_EQ(State().loads(0).exchange_refusal(), "no room");
@@ -106,7 +106,7 @@ TEST_F(RankLoadsTest, Load_ItsExchangeIsUndecided_ReadsOnlyWhenTheShellHasSaidWh
 
 TEST_F(RankLoadsTest, Load_ItsExchangeIsDecidedBeforeTheShellHasBegun_IsCarriedOutAllTheSame) {
   AddReadPlan(*layout_, 10);
-  EXPECT_TRUE(session_.BeginLoad(BeginOf(*layout_))->pending());
+  EXPECT_TRUE(session_.Ask(BeginOf(*layout_), now_)->pending());
   v1::LoadOrder order = OrderOf(v1::Phase::READING);
   order.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
   ASSERT_EQ(OrderLoad(order).size(), 1u);
@@ -120,18 +120,21 @@ TEST_F(RankLoadsTest, Load_ItsExchangeIsDecidedBeforeTheShellHasBegun_IsCarriedO
 TEST_F(RankLoadsTest, FailedLoad_AfterTheOrder_IsStopped) {
   AddReadPlan(*layout_, 0);
   const v1::BeginLoadRequest begin = BeginOf(*layout_);
-  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
+  EXPECT_TRUE(session_.Ask(begin, now_)->pending());
   OrderLoad(OrderOf(v1::Phase::READING));
   session_.loads().OnFailed(1, MakeError(Reason::kChecksumMismatch, "flipped"));
   EXPECT_EQ(State().loads(0).phase(), v1::Phase::FAILED);
-  EXPECT_TRUE(HasReason(session_.ReceiveLoad(kTrainer, 1).status(), Reason::kChecksumMismatch));
+  v1::ReceiveLoadRequest receive;
+  receive.set_trainer_incarnation(kTrainer);
+  receive.set_number(1);
+  EXPECT_TRUE(HasReason(session_.Ask(receive, now_).status(), Reason::kChecksumMismatch));
   EXPECT_EQ(OrderLoad(OrderOf(v1::Phase::ABORTING)).size(), 1u);
   EXPECT_EQ(State().loads(0).phase(), v1::Phase::FAILED) << "its buffers are still held";
   session_.loads().OnStopped(1);
   EXPECT_EQ(State().loads(0).phase(), v1::Phase::STOPPED);
   OrderLoad(OrderOf(v1::Phase::FAILED));
   EXPECT_EQ(State().loads_size(), 0);
-  EXPECT_TRUE(HasReason(session_.BeginLoad(begin).status(), Reason::kChecksumMismatch));
+  EXPECT_TRUE(HasReason(session_.Ask(begin, now_).status(), Reason::kChecksumMismatch));
 }
 
 TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTaken) {
@@ -139,9 +142,9 @@ TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTa
   session_.AddLayout(target);
   v1::BeginLoadRequest request = BeginOf(*target);
   request.mutable_source()->set_digest("unknown");
-  EXPECT_TRUE(session_.BeginLoad(request)->need_source());
+  EXPECT_TRUE(session_.Ask(request, now_)->need_source());
   request.mutable_source()->set_digest(layout_->digest);
-  EXPECT_TRUE(session_.BeginLoad(request)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   ASSERT_EQ(State().loads_size(), 1);
   EXPECT_EQ(State().loads(0).source_layout_digest(), layout_->digest);
   AddReadPlan(*target, 400);
@@ -150,31 +153,31 @@ TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTa
   auto actions = OrderLoad(order);
   ASSERT_EQ(actions.size(), 1u);
   ASSERT_NE(std::get<action::StartRead>(actions[0]).source, nullptr);
-  EXPECT_TRUE(session_.BeginLoad(request)->pending()) << "no memory yet";
+  EXPECT_TRUE(session_.Ask(request, now_)->pending()) << "no memory yet";
   v1::CommitSourceRequest commit;
   commit.set_trainer_incarnation(trainer_);
   commit.set_number(1);
-  EXPECT_TRUE(HasReason(session_.CommitSource(commit), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(session_.Ask(commit, now_), Reason::kBadRequest));
   session_.loads().OnStarted(1, {.source = SlabDescription{77, 8192}});
-  const auto begun = session_.BeginLoad(request);
+  const auto begun = session_.Ask(request, now_);
   ASSERT_TRUE(begun.ok());
   EXPECT_EQ(begun->source_memory().descriptor_id(), 77u);
   EXPECT_EQ(begun->source_placements_size(), 3) << "what the plan p1 has this rank lend";
   EXPECT_FALSE(State().loads(0).source_staged());
-  ASSERT_TRUE(session_.CommitSource(commit).ok());
-  ASSERT_TRUE(session_.CommitSource(commit).ok()) << "idempotent";
+  ASSERT_TRUE(session_.Ask(commit, now_).ok());
+  ASSERT_TRUE(session_.Ask(commit, now_).ok()) << "idempotent";
   actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::LendSource>(actions[0]).number, 1u);
   EXPECT_TRUE(State().loads(0).source_staged());
   session_.loads().OnProgress(1, {0, 0, v1::IO_PATH_MEMORY, true});
-  EXPECT_TRUE(session_.EndLoad(End())->pending());
+  EXPECT_TRUE(session_.Ask(End(), now_)->pending());
   EXPECT_EQ(State().loads(0).phase(), v1::Phase::DONE);
   order.set_phase(v1::Phase::DONE);
   order.set_unique_bytes(400);
   order.set_io_path(v1::IO_PATH_MEMORY);
   OrderLoad(order);
-  const auto ended = session_.EndLoad(End());
+  const auto ended = session_.Ask(End(), now_);
   ASSERT_TRUE(ended.ok() && !ended->pending());
   EXPECT_EQ(ended->bytes_read(), 0u) << "nothing came from storage";
   EXPECT_EQ(ended->unique_bytes(), 400u);
@@ -190,14 +193,14 @@ class GivenUpLoadTest : public SessionFixture {
     request.set_trainer_incarnation(kTrainer);
     request.set_number(number);
     request.mutable_layout()->set_digest(layout_->digest);
-    return session_.BeginLoad(request);
+    return session_.Ask(request, now_);
   }
   absl::StatusOr<v1::EndLoadResponse> GiveUp(uint64_t number) {
     v1::EndLoadRequest request;
     request.set_trainer_incarnation(kTrainer);
     request.set_number(number);
     *request.mutable_error() = StatusToProto(MakeError(Reason::kTimedOut, "no plan within 1 s"));
-    return session_.EndLoad(request);
+    return session_.Ask(request, now_);
   }
   void Order(uint64_t number, v1::Phase::Value action, const absl::Status& error = absl::OkStatus()) {
     State();

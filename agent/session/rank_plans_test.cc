@@ -75,7 +75,7 @@ class RankPlansPeersTest : public SessionFixture {
     request.set_trainer_incarnation(kTrainer);
     request.set_number(1);
     request.mutable_layout()->set_digest(layout_->digest);
-    EXPECT_TRUE(session_.BeginLoad(request)->pending());
+    EXPECT_TRUE(session_.Ask(request, now_)->pending());
   }
   // Those of an action that were asked for since the last call.
   template <typename Wanted>
@@ -155,7 +155,7 @@ TEST_F(RankPlansPeersTest, Save_WhileItIsStaged_AsksOnceInAMembership) {
   v1::CommitStagingRequest commit;
   commit.set_trainer_incarnation(kTrainer);
   commit.set_save(begun->save());
-  ASSERT_TRUE(session_.CommitStaging(commit).ok());
+  ASSERT_TRUE(session_.Ask(commit, now_).ok());
   EXPECT_TRUE(Take<action::StartWrite>().empty());
   EXPECT_EQ(State().saves(0).phase(), v1::Phase::STAGED);
   session_.OnPeers({5}, PeersOf({5}));
@@ -182,7 +182,7 @@ TEST_F(RankPlansPeersTest, Save_ThatTakesNothingFromOthers_AsksForNobody) {
   commit.set_trainer_incarnation(kTrainer);
   commit.set_save(begun->save());
   session_.TakeActions();
-  ASSERT_TRUE(session_.CommitStaging(commit).ok());
+  ASSERT_TRUE(session_.Ask(commit, now_).ok());
   const auto actions = session_.TakeActions();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StartWrite>(actions[0]));

@@ -130,7 +130,7 @@ TEST_F(RankSavesTest, CheckReplicas_WhenOrdered_AsksForWhatThisRankDoesNotWrite)
   request.add_object_sizes(1);
   request.add_check_checksums(0xabcd);
   request.add_check_checksums(0xef);
-  ASSERT_TRUE(session_.CommitStaging(request).ok());
+  ASSERT_TRUE(session_.Ask(request, now_).ok());
   ASSERT_EQ(Only().replica_checksums_size(), 2);
   EXPECT_EQ(Only().replica_checksums(0).crc32c(), 0xabcdu);
 }
@@ -220,11 +220,11 @@ TEST_F(RankSavesTest, NextCall_WithAnotherLayout_DoesNotFollowTheFirstOnes) {
   request.set_trainer_incarnation(trainer_);
   request.set_step(7);
   request.mutable_layout()->set_digest(other->digest);
-  EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kSaveCancelled));
   ASSERT_TRUE(Order(7, v1::Phase::ABORTED).ok());
-  EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   EXPECT_EQ(Only().layout_digest(), other->digest);
   EXPECT_EQ(Only().call(), 2u);
 }
@@ -239,7 +239,7 @@ TEST_F(RankSavesTest, Begin_WithMetrics_TellsThem) {
   v1::Metric& metric = *request.add_metrics();
   metric.set_name("loss");
   metric.set_value(0.25);
-  EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   ASSERT_EQ(Only().metrics_size(), 1);
   EXPECT_EQ(Only().metrics(0).name(), "loss");
   EXPECT_EQ(Only().metrics(0).value(), 0.25);
@@ -250,10 +250,10 @@ TEST_F(RankSavesTest, Cancel_ACallWithoutAnAnswer_FailsThatOfItsStep) {
   v1::CancelSaveRequest cancel;
   cancel.set_trainer_incarnation(trainer_);
   cancel.set_step(8);
-  EXPECT_TRUE(session_.CancelSave(cancel).ok());
+  EXPECT_TRUE(session_.Ask(cancel, now_).ok());
   EXPECT_EQ(Only().phase(), v1::Phase::PLANNING) << "another step";
   cancel.set_step(7);
-  EXPECT_TRUE(session_.CancelSave(cancel).ok());
+  EXPECT_TRUE(session_.Ask(cancel, now_).ok());
   EXPECT_EQ(Only().phase(), v1::Phase::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kSaveCancelled));
 }

@@ -67,7 +67,7 @@ TEST_F(RankSavesTrainersTest, NumberOfASave_AtAnotherAgentOfTheRank_IsUnknown) {
   v1::CommitStagingRequest request;
   request.set_trainer_incarnation(kFirst);
   request.set_save(begun.save());
-  EXPECT_TRUE(HasReason(other.CommitStaging(request), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(other.Ask(request, now_), Reason::kBadRequest));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class ReplicaCheckTest : public ::testing::Test {
     request.set_trainer_incarnation(kTrainer);
     request.set_step(step);
     request.mutable_layout()->set_digest(layout_->digest);
-    return session_.BeginSave(request, now_);
+    return session_.Ask(request, now_);
   }
 
   void Order(int64_t step, v1::Phase::Value what, const std::string& plan) {
@@ -98,7 +98,7 @@ class ReplicaCheckTest : public ::testing::Test {
     request.add_object_sizes(8192);
     for (size_t i = 0; i < checked; ++i) request.add_check_checksums(1000 + static_cast<uint32_t>(i));
     for (size_t i = 0; i < sampled; ++i) request.add_sampled_checksums(2000 + static_cast<uint32_t>(i));
-    return session_.CommitStaging(request);
+    return session_.Ask(request, now_);
   }
 
   v1::SaveState State() { return session_.BuildRequest(std::nullopt).state().saves(0); }

@@ -300,8 +300,7 @@ void Session::AddLayout(RankLayoutPtr layout) {
   });
 }
 
-absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::StatusOr<v1::PrepareResponse> Session::Answer(const v1::PrepareRequest& request, absl::Time) {
   if (request.end()) {
     if (request.number() == prepare_call_ && std::exchange(preparing_, false)) context_.Changed();
     return v1::PrepareResponse();
@@ -358,8 +357,7 @@ absl::StatusOr<v1::PrepareResponse> Session::GoOnPreparing(const v1::PrepareRequ
   return response;
 }
 
-absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequest& request, absl::Time now) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::StatusOr<v1::BeginSaveResponse> Session::Answer(const v1::BeginSaveRequest& request, absl::Time now) {
   CAIRN_RETURN_IF_ERROR(CheckStep(request.step()));
   const RankLayoutPtr layout = layouts_.Find(request.layout().digest());
   if (layout == nullptr) {
@@ -377,33 +375,28 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
   return response;
 }
 
-absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::Status Session::Answer(const v1::CommitStagingRequest& request, absl::Time) {
   if (devices_.CopiesFor(request.save())) {
     return MakeError(Reason::kBadRequest, absl::StrCat("the copies of save ", request.save(), " have not ended"));
   }
   return saves_.CommitStaging(request);
 }
 
-absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::StatusOr<v1::WaitSaveResponse> Session::Answer(const v1::WaitSaveRequest& request, absl::Time) {
   return saves_.Wait(request);
 }
 
-absl::Status Session::CancelSave(const v1::CancelSaveRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::Status Session::Answer(const v1::CancelSaveRequest& request, absl::Time) {
   CAIRN_RETURN_IF_ERROR(saves_.Cancel(request));
   devices_.Advance();
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::OfferDeviceMemoryResponse> Session::OfferDeviceMemory(const v1::OfferDeviceMemoryRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::StatusOr<v1::OfferDeviceMemoryResponse> Session::Answer(const v1::OfferDeviceMemoryRequest& request, absl::Time) {
   return devices_.Offer(request);
 }
 
-absl::StatusOr<v1::CopyFromDeviceResponse> Session::CopyFromDevice(const v1::CopyFromDeviceRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::StatusOr<v1::CopyFromDeviceResponse> Session::Answer(const v1::CopyFromDeviceRequest& request, absl::Time) {
   return devices_.Copy(request);
 }
 
@@ -413,8 +406,7 @@ void Session::OnDeviceCopied(uint64_t copy, absl::StatusOr<DeviceCopied> copied)
   context_.Changed();
 }
 
-absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::StatusOr<v1::BeginLoadResponse> Session::Answer(const v1::BeginLoadRequest& request, absl::Time) {
   v1::BeginLoadResponse response;
   RankLayoutPtr layout = layouts_.Find(request.layout().digest());
   if (layout == nullptr) {
@@ -433,18 +425,15 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
   return loads_.Begin(request, std::move(layout), std::move(source));
 }
 
-absl::Status Session::CommitSource(const v1::CommitSourceRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::Status Session::Answer(const v1::CommitSourceRequest& request, absl::Time) {
   return loads_.CommitSource(request);
 }
 
-absl::StatusOr<RankLoads::Receiving> Session::ReceiveLoad(uint64_t trainer, uint64_t number) const {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(trainer));
-  return loads_.Receive(trainer, number);
+absl::StatusOr<RankLoads::Receiving> Session::Answer(const v1::ReceiveLoadRequest& request, absl::Time) {
+  return loads_.Receive(request.trainer_incarnation(), request.number());
 }
 
-absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& request) {
-  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+absl::StatusOr<v1::EndLoadResponse> Session::Answer(const v1::EndLoadRequest& request, absl::Time) {
   return loads_.End(request);
 }
 

@@ -113,18 +113,27 @@ class Session {
   void AddLayout(RankLayoutPtr layout);
   bool KnowsLayout(const std::string& digest) const { return layouts_.Find(digest) != nullptr; }
 
-  absl::StatusOr<v1::PrepareResponse> Prepare(const v1::PrepareRequest& request);
-  // These check that the trainer is attached and find the layouts; the rest is said at RankSaves and RankLoads.
-  absl::StatusOr<v1::BeginSaveResponse> BeginSave(const v1::BeginSaveRequest& request, absl::Time now);
-  absl::Status CommitStaging(const v1::CommitStagingRequest& request);
-  absl::StatusOr<v1::WaitSaveResponse> WaitSave(const v1::WaitSaveRequest& request);
-  absl::Status CancelSave(const v1::CancelSaveRequest& request);
-  absl::StatusOr<v1::OfferDeviceMemoryResponse> OfferDeviceMemory(const v1::OfferDeviceMemoryRequest& request);
-  absl::StatusOr<v1::CopyFromDeviceResponse> CopyFromDevice(const v1::CopyFromDeviceRequest& request);
-  absl::StatusOr<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
-  absl::Status CommitSource(const v1::CommitSourceRequest& request);
-  absl::StatusOr<RankLoads::Receiving> ReceiveLoad(uint64_t trainer, uint64_t number) const;
-  absl::StatusOr<v1::EndLoadResponse> EndLoad(const v1::EndLoadRequest& request);
+ private:
+  absl::StatusOr<v1::PrepareResponse> Answer(const v1::PrepareRequest& request, absl::Time now);
+  absl::StatusOr<v1::BeginSaveResponse> Answer(const v1::BeginSaveRequest& request, absl::Time now);
+  absl::Status Answer(const v1::CommitStagingRequest& request, absl::Time now);
+  absl::StatusOr<v1::WaitSaveResponse> Answer(const v1::WaitSaveRequest& request, absl::Time now);
+  absl::Status Answer(const v1::CancelSaveRequest& request, absl::Time now);
+  absl::StatusOr<v1::OfferDeviceMemoryResponse> Answer(const v1::OfferDeviceMemoryRequest& request, absl::Time now);
+  absl::StatusOr<v1::CopyFromDeviceResponse> Answer(const v1::CopyFromDeviceRequest& request, absl::Time now);
+  absl::StatusOr<v1::BeginLoadResponse> Answer(const v1::BeginLoadRequest& request, absl::Time now);
+  absl::Status Answer(const v1::CommitSourceRequest& request, absl::Time now);
+  absl::StatusOr<RankLoads::Receiving> Answer(const v1::ReceiveLoadRequest& request, absl::Time now);
+  absl::StatusOr<v1::EndLoadResponse> Answer(const v1::EndLoadRequest& request, absl::Time now);
+
+ public:
+  // Answers a call of the trainer, if that is attached (CheckAttached). It finds the layouts; the rest is said at
+  // RankSaves, RankLoads and DeviceShare.
+  template <typename Request>
+  auto Ask(const Request& request, absl::Time now) -> decltype(Answer(request, now)) {
+    if (absl::Status refused = CheckAttached(request.trainer_incarnation()); !refused.ok()) return refused;
+    return Answer(request, now);
+  }
 
   // --- With the trainer's GPUs. As the events of DeviceShare.
 

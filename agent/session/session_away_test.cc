@@ -33,8 +33,8 @@ TEST_F(SessionAwayTest, LinkTrouble_UntilOrdersCome_IsToldInEveryPendingAnswer) 
   load.set_number(1);
   load.mutable_layout()->set_digest(layout_->digest);
   const auto all = [&] {
-    return std::vector<google::rpc::Status>{Begin(1)->stalled(), session_.Prepare(prepare)->stalled(),
-                                            session_.BeginLoad(load)->stalled(), Wait(7, 1)->stalled()};
+    return std::vector<google::rpc::Status>{Begin(1)->stalled(), session_.Ask(prepare, now_)->stalled(),
+                                            session_.Ask(load, now_)->stalled(), Wait(7, 1)->stalled()};
   };
   for (const auto& stalled : all()) {
     const absl::Status status = StatusFromProto(stalled);

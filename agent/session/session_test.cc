@@ -33,22 +33,22 @@ TEST_F(SessionTest, Prepare_UntilThereIsAPlanOfItsLayout_WaitsAndThenMakesTheSla
   v1::PrepareRequest request;
   request.set_trainer_incarnation(kTrainer);
   request.mutable_layout()->set_digest("unknown");
-  EXPECT_TRUE(session_.Prepare(request)->need_layout());
+  EXPECT_TRUE(session_.Ask(request, now_)->need_layout());
   request.mutable_layout()->set_digest(layout_->digest);
-  EXPECT_TRUE(session_.Prepare(request)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   EXPECT_EQ(State().trainer().layout_digest(), layout_->digest);
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
   response.set_current_plan_digest("p1");
   response.add_wanted_layouts(layout_->digest);
   ASSERT_TRUE(session_.OnOrders(response).ok());
-  EXPECT_TRUE(session_.Prepare(request)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::PutLayout>(actions[0]));
-  EXPECT_TRUE(session_.Prepare(request)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   Serve();
-  const auto prepared = session_.Prepare(request);
+  const auto prepared = session_.Ask(request, now_);
   ASSERT_TRUE(prepared.ok());
   EXPECT_FALSE(prepared->pending());
   EXPECT_GT(prepared->slab_bytes(), 0u);
@@ -59,15 +59,15 @@ TEST_F(SessionTest, Prepare_UntilThereIsAPlanOfItsLayout_WaitsAndThenMakesTheSla
   *response.mutable_current_plan_error() = StatusToProto(MakeError(Reason::kShardGap, "a gap"));
   EXPECT_EQ(State().trainer().prepare_calls(), 0u) << "it waits in none";
   ASSERT_TRUE(session_.OnOrders(response).ok());
-  EXPECT_TRUE(session_.Prepare(request)->pending()) << "an earlier call's error is not this one's, nor is its plan";
+  EXPECT_TRUE(session_.Ask(request, now_)->pending()) << "an earlier call's error is not this one's, nor is its plan";
   EXPECT_EQ(State().trainer().prepare_calls(), 2u);
   ASSERT_TRUE(session_.OnOrders(response).ok());
-  EXPECT_TRUE(HasReason(session_.Prepare(request).status(), Reason::kShardGap));
-  EXPECT_TRUE(session_.Prepare(request)->pending()) << "it was told, so this is the next call";
+  EXPECT_TRUE(HasReason(session_.Ask(request, now_).status(), Reason::kShardGap));
+  EXPECT_TRUE(session_.Ask(request, now_)->pending()) << "it was told, so this is the next call";
   EXPECT_EQ(State().trainer().prepare_calls(), 3u);
   response.clear_current_plan_error();
   ASSERT_TRUE(session_.OnOrders(response).ok());
-  EXPECT_FALSE(session_.Prepare(request)->pending());
+  EXPECT_FALSE(session_.Ask(request, now_)->pending());
 }
 
 TEST_F(SessionTest, Prepare_RepeatedUnderItsNumber_IsOneCallUntilTheTrainerLeavesIt) {
@@ -75,24 +75,24 @@ TEST_F(SessionTest, Prepare_RepeatedUnderItsNumber_IsOneCallUntilTheTrainerLeave
   request.set_trainer_incarnation(kTrainer);
   request.set_number(7);
   request.mutable_layout()->set_digest(layout_->digest);
-  EXPECT_TRUE(session_.Prepare(request)->pending());
-  EXPECT_TRUE(session_.Prepare(request)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
+  EXPECT_TRUE(session_.Ask(request, now_)->pending());
   EXPECT_EQ(State().trainer().prepare_calls(), 7u);
   v1::PrepareRequest left;
   left.set_trainer_incarnation(kTrainer);
   left.set_end(true);
   left.set_number(6);
-  EXPECT_TRUE(session_.Prepare(left).ok());
+  EXPECT_TRUE(session_.Ask(left, now_).ok());
   EXPECT_EQ(State().trainer().prepare_calls(), 7u) << "it was another call";
   left.set_number(7);
-  EXPECT_TRUE(session_.Prepare(left).ok());
+  EXPECT_TRUE(session_.Ask(left, now_).ok());
   EXPECT_EQ(State().trainer().prepare_calls(), 0u);
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
   *response.mutable_current_plan_error() = StatusToProto(MakeError(Reason::kShardGap, "a gap"));
   ASSERT_TRUE(session_.OnOrders(response).ok());
   request.set_number(8);
-  EXPECT_TRUE(session_.Prepare(request)->pending()) << "what was said before is not said of this call";
+  EXPECT_TRUE(session_.Ask(request, now_)->pending()) << "what was said before is not said of this call";
   EXPECT_EQ(State().trainer().prepare_calls(), 8u);
 }
 
@@ -145,11 +145,11 @@ TEST_F(SessionTest, OnLayoutPut_CoordinatorHasNoRoom_FailsTheCallsThatWaitForIt)
   v1::PrepareRequest prepare;
   prepare.set_trainer_incarnation(kTrainer);
   prepare.mutable_layout()->set_digest(layout_->digest);
-  EXPECT_TRUE(HasReason(session_.Prepare(prepare).status(), Reason::kMessageTooLarge));
-  EXPECT_TRUE(session_.Prepare(prepare).ok()) << "it is tried again";
+  EXPECT_TRUE(HasReason(session_.Ask(prepare, now_).status(), Reason::kMessageTooLarge));
+  EXPECT_TRUE(session_.Ask(prepare, now_).ok()) << "it is tried again";
   EXPECT_EQ(uploads(), 1);
   session_.OnLayoutPut(layout_->digest, MakeError(Reason::kCoordinatorUnreachable, "no answer"));
-  EXPECT_TRUE(session_.Prepare(prepare)->pending()) << "the coordinator asks again";
+  EXPECT_TRUE(session_.Ask(prepare, now_)->pending()) << "the coordinator asks again";
 }
 
 TEST_F(SessionTest, ArmOrders_WithAndWithoutATrainer_AreCarriedOutOnce) {
@@ -201,9 +201,9 @@ TEST_F(SessionMemoryTest, Layouts_OfTenThousandLoads_LeaveNoneBehind) {
     begin.set_trainer_incarnation(kFirst);
     begin.set_number(static_cast<uint64_t>(i));
     begin.mutable_layout()->set_digest(layout->digest);
-    ASSERT_TRUE(session_.BeginLoad(begin)->need_layout());
+    ASSERT_TRUE(session_.Ask(begin, now_)->need_layout());
     session_.AddLayout(layout);
-    const auto pending = session_.BeginLoad(begin);
+    const auto pending = session_.Ask(begin, now_);
     ASSERT_TRUE(pending.ok() && pending->pending() && !pending->need_layout()) << i;
     v1::ReadPlan plan;
     const std::string digest = "r" + std::to_string(i);
@@ -230,13 +230,13 @@ TEST_F(SessionMemoryTest, Layouts_OfTenThousandLoads_LeaveNoneBehind) {
     end.set_trainer_incarnation(kFirst);
     end.set_number(begin.number());
     if (!fails) {
-      EXPECT_TRUE(session_.EndLoad(end)->pending());
+      EXPECT_TRUE(session_.Ask(end, now_)->pending());
     }
     order.set_phase(fails ? v1::Phase::FAILED : v1::Phase::DONE);
     session_.BuildRequest(std::nullopt);
     ASSERT_TRUE(session_.OnOrders(response).ok());
     Serve();
-    const auto ended = session_.EndLoad(end);
+    const auto ended = session_.Ask(end, now_);
     EXPECT_EQ(ended.ok(), !fails);
     if (!fails) {
       EXPECT_EQ(ended->bytes_read(), 32u);

@@ -106,21 +106,11 @@ bool SharedMemory::sealed() const {
 }
 
 absl::Status SharedMemory::Populate(int threads) {
-  std::atomic<uint64_t> next = 0;
-  std::atomic<int> error = 0;
-  const auto work = [&] {
-    while (error.load() == 0) {
-      const uint64_t begin = next.fetch_add(kPiece);
-      if (begin >= bytes_) return;
-      const int failed = PopulateRange(data_ + begin, std::min(kPiece, bytes_ - begin));
-      if (failed != 0) error = failed;
-    }
-  };
-  const uint64_t useful =
-      std::min<uint64_t>(static_cast<uint64_t>(std::max(threads, 1)), (bytes_ + kPiece - 1) / kPiece);
-  RunOnThreads(static_cast<int>(useful), work);
-  if (error != 0) return Refused("shared memory", bytes_, error);
-  return absl::OkStatus();
+  return ForEachOnThreads("for shared memory", (bytes_ + kPiece - 1) / kPiece, threads, [&](size_t piece, int) {
+    const uint64_t begin = piece * kPiece;
+    const int error = PopulateRange(data_ + begin, std::min(kPiece, bytes_ - begin));
+    return error == 0 ? absl::OkStatus() : Refused("shared memory", bytes_, error);
+  });
 }
 
 absl::StatusOr<UniqueFd> SharedMemory::OpenReadOnly() const {

@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <utility>
+
+#include "agent/transport/host_exchange.h"
 
 namespace cairn::testing {
 
 RunningAgent::RunningAgent(AgentOptions options) {
   options.insecure = options.token_file.empty();
-  auto agent = Agent::Start(options);
+  auto agent = Agent::Start(options, std::make_unique<HostExchange>());
   EXPECT_TRUE(agent.ok()) << agent.status();
   agent_ = *std::move(agent);
   service_ = std::make_unique<LocalService>(*agent_);

@@ -57,7 +57,7 @@ class SessionFixture : public ::testing::Test {
     request.set_step(step);
     request.mutable_layout()->set_digest(layout_->digest);
     request.mutable_timeout()->set_seconds(timeout);
-    return session_.BeginSave(request, now_);
+    return session_.Ask(request, now_);
   }
 
   absl::Time now_ = absl::UnixEpoch();
@@ -82,7 +82,7 @@ class SucceedingSession : public SessionFixture {
     request.set_step(step);
     request.set_save(save);
     request.set_attempt(attempt);
-    return session_.WaitSave(request);
+    return session_.Ask(request, now_);
   }
   absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
     return BeginSave(kTrainer, step, timeout);
@@ -135,14 +135,14 @@ class ServedSession : public SessionFixture {
       request.add_object_sizes(bytes);
       request.add_check_checksums(5);
     }
-    return session_.CommitStaging(request);
+    return session_.Ask(request, now_);
   }
   absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint64_t save = 0) {
     v1::WaitSaveRequest request;
     request.set_trainer_incarnation(trainer_);
     request.set_step(step);
     request.set_save(save);
-    return session_.WaitSave(request);
+    return session_.Ask(request, now_);
   }
 
   // An answer to the session's state as it is now.
@@ -237,26 +237,26 @@ class TrainersOfARank : public ::testing::Test {
     request.set_step(step);
     request.mutable_layout()->set_digest(layout_->digest);
     request.mutable_timeout()->set_seconds(timeout);
-    return session_.BeginSave(request, now_);
+    return session_.Ask(request, now_);
   }
   absl::Status Commit(uint64_t trainer, uint64_t save) {
     v1::CommitStagingRequest request;
     request.set_trainer_incarnation(trainer);
     request.set_save(save);
-    return session_.CommitStaging(request);
+    return session_.Ask(request, now_);
   }
   absl::Status Cancel(uint64_t trainer, uint64_t save) {
     v1::CancelSaveRequest request;
     request.set_trainer_incarnation(trainer);
     request.set_save(save);
-    return session_.CancelSave(request);
+    return session_.Ask(request, now_);
   }
   absl::StatusOr<v1::WaitSaveResponse> Wait(uint64_t trainer, int64_t step, uint64_t save = 0) {
     v1::WaitSaveRequest request;
     request.set_trainer_incarnation(trainer);
     request.set_step(step);
     request.set_save(save);
-    return session_.WaitSave(request);
+    return session_.Ask(request, now_);
   }
   // An answer to the session's state as it is now.
   void Order(int64_t step, v1::Phase::Value action, const absl::Status& error = absl::OkStatus()) {
@@ -324,7 +324,7 @@ class TrainersOfARank : public ::testing::Test {
     begin.set_trainer_incarnation(trainer);
     begin.set_number(++loads_);
     begin.mutable_layout()->set_digest(layout_->digest);
-    EXPECT_TRUE(session_.BeginLoad(begin).ok());
+    EXPECT_TRUE(session_.Ask(begin, now_).ok());
     const v1::AgentState state = session_.BuildRequest(std::nullopt).state();
     return state.loads(state.loads_size() - 1);
   }

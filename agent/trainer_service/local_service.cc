@@ -51,44 +51,6 @@ absl::Status Take(absl::StatusOr<Response> answer, Response* response) {
   return absl::OkStatus();
 }
 
-// Calls `ask` until its answer is not pending, or the time is over, and returns the answer.
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
-                                   Response* response,
-                                   std::function<absl::StatusOr<Response>(Session&, const Request&, absl::Time)> ask) {
-  auto now_or_later = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
-  const absl::Duration max_wait = MaxWait(request);
-  if (!now_or_later.ok() || !now_or_later->pending() || max_wait <= absl::ZeroDuration()) {
-    return FinishNow(context, Take(std::move(now_or_later), response));
-  }
-  auto waiter = std::make_shared<SessionHost::Waiter>();
-  const auto call = HeldCall::Start(max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), request,
-                                               response, ask](HeldCall& held, bool timer) {
-    // If Forget returns false, an answer is on its way. It must be given: the session gives some answers only once.
-    const auto alive = weak.lock();
-    if (alive == nullptr || !host.Forget(alive)) return;
-    if (!timer || !held.Claim()) return;
-    // Asks once more, because a pending answer may say what it waits for.
-    auto last = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
-    held.AnswerClaimed(Take(std::move(last), response));
-  });
-  auto answer = std::make_shared<absl::StatusOr<Response>>(absl::UnknownError(""));
-  waiter->poll = [request = std::move(request), ask = std::move(ask), answer](Session& session, absl::Time now) {
-    auto asked = ask(session, request, now);
-    if (asked.ok() && asked->pending()) return false;
-    *answer = std::move(asked);
-    return true;
-  };
-  waiter->finish = [call, answer, response] {
-    if (!call->Claim()) return;
-    call->AnswerClaimed(Take(std::move(*answer), response));
-  };
-  waiter->over = [call] { return call->finished(); };
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  host.Wait(std::move(waiter));
-  return reactor;
-}
-
 }  // namespace
 
 absl::Status LocalService::TakeLayout(const v1::LayoutReference& reference) {
@@ -103,10 +65,62 @@ absl::Status LocalService::TakeLayout(const v1::LayoutReference& reference) {
   return absl::OkStatus();
 }
 
-void LocalService::NameSocket(v1::SlabReference& memory) const {
-  memory.set_descriptor_socket(agent_.descriptor_socket());
-  memory.set_agent_incarnation(agent_.incarnation());
-  memory.set_agent_rank(agent_.options().rank);
+template <typename Request>
+auto LocalService::Ask(const Request& request) {
+  return agent_.host().Do([&](Session& session, absl::Time now) { return session.Ask(request, now); });
+}
+
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* LocalService::LongPoll(grpc::CallbackServerContext* context, const Request& request,
+                                                 Response* response) {
+  using Answer = absl::StatusOr<Response>;
+  SessionHost& host = agent_.host();
+  const auto take = [this, response](Answer answer) {
+    if (answer.ok()) NameSocket(*answer);
+    return Take(std::move(answer), response);
+  };
+  Answer now_or_later = Ask(request);
+  const absl::Duration max_wait = MaxWait(request);
+  if (!now_or_later.ok() || !now_or_later->pending() || max_wait <= absl::ZeroDuration()) {
+    return FinishNow(context, take(std::move(now_or_later)));
+  }
+  auto waiter = std::make_shared<SessionHost::Waiter>();
+  const auto call = HeldCall::Start(max_wait, [this, &host, take, weak = std::weak_ptr<SessionHost::Waiter>(waiter),
+                                               request](HeldCall& held, bool timer) {
+    // An answer that is on its way is the one that is given: the session tells some of them once.
+    const auto alive = weak.lock();
+    if (alive == nullptr || !host.Forget(alive)) return;
+    if (!timer || !held.Claim()) return;
+    held.AnswerClaimed(take(Ask(request)));  // a pending answer may say what it waits for
+  });
+  auto answer = std::make_shared<Answer>(absl::UnknownError(""));
+  waiter->poll = [request, answer](Session& session, absl::Time now) {
+    Answer asked = session.Ask(request, now);
+    if (asked.ok() && asked->pending()) return false;
+    *answer = std::move(asked);
+    return true;
+  };
+  waiter->finish = [call, answer, take] {
+    if (call->Claim()) call->AnswerClaimed(take(std::move(*answer)));
+  };
+  waiter->over = [call] { return call->finished(); };
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  host.Wait(std::move(waiter));
+  return reactor;
+}
+
+template <typename Response>
+void LocalService::NameSocket(Response& response) const {
+  v1::SlabReference* memory = nullptr;
+  if constexpr (requires { response.has_slab(); }) {
+    if (response.has_slab()) memory = response.mutable_slab();
+  } else if constexpr (requires { response.has_source_memory(); }) {
+    if (response.has_source_memory()) memory = response.mutable_source_memory();
+  }
+  if (memory == nullptr) return;
+  memory->set_descriptor_socket(agent_.descriptor_socket());
+  memory->set_agent_incarnation(agent_.incarnation());
+  memory->set_agent_rank(agent_.options().rank);
 }
 
 grpc::ServerUnaryReactor* LocalService::Attach(grpc::CallbackServerContext* context, const v1::AttachRequest* request,
@@ -121,13 +135,7 @@ grpc::ServerUnaryReactor* LocalService::Prepare(grpc::CallbackServerContext* con
   if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
   v1::PrepareRequest kept = *request;
   kept.mutable_layout()->clear_layout();
-  return LongPoll<v1::PrepareRequest, v1::PrepareResponse>(
-      agent_.host(), context, std::move(kept), response,
-      [this](Session& session, const v1::PrepareRequest& asked, absl::Time) {
-        auto answer = session.Prepare(asked);
-        if (answer.ok() && answer->has_slab()) NameSocket(*answer->mutable_slab());
-        return answer;
-      });
+  return LongPoll(context, kept, response);
 }
 
 grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* context,
@@ -137,53 +145,35 @@ grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* c
   if (absl::Status metrics = CheckMetrics(*request); !metrics.ok()) return FinishNow(context, metrics);
   v1::BeginSaveRequest kept = *request;
   kept.mutable_layout()->clear_layout();
-  return LongPoll<v1::BeginSaveRequest, v1::BeginSaveResponse>(
-      agent_.host(), context, std::move(kept), response,
-      [this](Session& session, const v1::BeginSaveRequest& asked, absl::Time now) {
-        auto answer = session.BeginSave(asked, now);
-        if (answer.ok() && answer->has_slab()) NameSocket(*answer->mutable_slab());
-        return answer;
-      });
+  return LongPoll(context, kept, response);
 }
 
 grpc::ServerUnaryReactor* LocalService::OfferDeviceMemory(grpc::CallbackServerContext* context,
                                                           const v1::OfferDeviceMemoryRequest* request,
                                                           v1::OfferDeviceMemoryResponse* response) {
-  return LongPoll<v1::OfferDeviceMemoryRequest, v1::OfferDeviceMemoryResponse>(
-      agent_.host(), context, *request, response,
-      [](Session& session, const v1::OfferDeviceMemoryRequest& asked, absl::Time) {
-        return session.OfferDeviceMemory(asked);
-      });
+  return LongPoll(context, *request, response);
 }
 
 grpc::ServerUnaryReactor* LocalService::CopyFromDevice(grpc::CallbackServerContext* context,
                                                        const v1::CopyFromDeviceRequest* request,
                                                        v1::CopyFromDeviceResponse* response) {
-  return LongPoll<v1::CopyFromDeviceRequest, v1::CopyFromDeviceResponse>(
-      agent_.host(), context, *request, response,
-      [](Session& session, const v1::CopyFromDeviceRequest& asked, absl::Time) {
-        return session.CopyFromDevice(asked);
-      });
+  return LongPoll(context, *request, response);
 }
 
 grpc::ServerUnaryReactor* LocalService::CommitStaging(grpc::CallbackServerContext* context,
                                                       const v1::CommitStagingRequest* request,
                                                       v1::CommitStagingResponse*) {
-  return FinishNow(context,
-                   agent_.host().Do([&](Session& session, absl::Time) { return session.CommitStaging(*request); }));
+  return FinishNow(context, Ask(*request));
 }
 
 grpc::ServerUnaryReactor* LocalService::WaitSave(grpc::CallbackServerContext* context,
                                                  const v1::WaitSaveRequest* request, v1::WaitSaveResponse* response) {
-  return LongPoll<v1::WaitSaveRequest, v1::WaitSaveResponse>(
-      agent_.host(), context, *request, response,
-      [](Session& session, const v1::WaitSaveRequest& asked, absl::Time) { return session.WaitSave(asked); });
+  return LongPoll(context, *request, response);
 }
 
 grpc::ServerUnaryReactor* LocalService::CancelSave(grpc::CallbackServerContext* context,
                                                    const v1::CancelSaveRequest* request, v1::CancelSaveResponse*) {
-  return FinishNow(context,
-                   agent_.host().Do([&](Session& session, absl::Time) { return session.CancelSave(*request); }));
+  return FinishNow(context, Ask(*request));
 }
 
 grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* context,
@@ -196,28 +186,19 @@ grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* c
     if (const absl::Status taken = TakeLayout(request->source()); !taken.ok()) return FinishNow(context, taken);
     kept.mutable_source()->clear_layout();
   }
-  return LongPoll<v1::BeginLoadRequest, v1::BeginLoadResponse>(
-      agent_.host(), context, std::move(kept), response,
-      [this](Session& session, const v1::BeginLoadRequest& asked, absl::Time) {
-        auto answer = session.BeginLoad(asked);
-        if (answer.ok() && answer->has_source_memory()) NameSocket(*answer->mutable_source_memory());
-        return answer;
-      });
+  return LongPoll(context, kept, response);
 }
 
 grpc::ServerUnaryReactor* LocalService::CommitSource(grpc::CallbackServerContext* context,
                                                      const v1::CommitSourceRequest* request,
                                                      v1::CommitSourceResponse*) {
-  return FinishNow(context,
-                   agent_.host().Do([&](Session& session, absl::Time) { return session.CommitSource(*request); }));
+  return FinishNow(context, Ask(*request));
 }
 
 grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext* context,
                                                     const v1::ReceiveLoadRequest* request,
                                                     v1::ReceiveLoadResponse* response) {
-  const auto look = [this, trainer = request->trainer_incarnation(), number = request->number()] {
-    return agent_.host().Do([&](Session& session, absl::Time) { return session.ReceiveLoad(trainer, number); });
-  };
+  const auto look = [this, kept = *request] { return Ask(kept); };
   const auto load = look();
   if (!load.ok() || load->complete) {
     response->set_complete(load.ok());
@@ -252,14 +233,13 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,
                                                 v1::EndLoadResponse* response) {
   if (!request->has_error()) {
-    const auto load = agent_.host().Do([&](Session& session, absl::Time) {
-      return session.ReceiveLoad(request->trainer_incarnation(), request->number());
-    });
+    v1::ReceiveLoadRequest looked;
+    looked.set_trainer_incarnation(request->trainer_incarnation());
+    looked.set_number(request->number());
+    const auto load = Ask(looked);
     if (load.ok() && load->consumer != nullptr) load->consumer->ReleaseAll();
   }
-  return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(
-      agent_.host(), context, *request, response,
-      [](Session& session, const v1::EndLoadRequest& asked, absl::Time) { return session.EndLoad(asked); });
+  return LongPoll(context, *request, response);
 }
 
 grpc::ServerUnaryReactor* LocalService::Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,

@@ -52,8 +52,15 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
  private:
   // Gives the agent the layout that comes with a request.
   absl::Status TakeLayout(const v1::LayoutReference& reference);
-  // Sets the path of the descriptor socket, from which the trainer gets the memory.
-  void NameSocket(v1::SlabReference& memory) const;
+  // Gives the session a call of its trainer, and returns the answer.
+  template <typename Request>
+  auto Ask(const Request& request);
+  // Answers when the session's answer is not pending, or with what is pending when the time is over.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* LongPoll(grpc::CallbackServerContext* context, const Request& request, Response* response);
+  // Says where the trainer gets the memory of this agent, if the response names some.
+  template <typename Response>
+  void NameSocket(Response& response) const;
 
   Agent& agent_;
   std::function<std::optional<Caller>(const std::string&)> lookup_;

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/session/trainer_watch.h"
+#include "agent/host/trainer_watch.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/sockets/lent_memory.h"
 #include "agent/sockets/peer.h"

@@ -44,9 +44,9 @@ struct HostRoundFetcher::Call {
 };
 
 HostRoundFetcher::HostRoundFetcher(const v1::TransferPeer& source, const HostRoundFetcherOptions& options)
-    : identity_(IdentityOfLoad(options.job, options.plan_digest, options.load_token, options.consumer_rank, source)),
+    : identity_(options.load.From(source)),
       unreachable_timeout_(options.unreachable_timeout),
-      peer_(ChannelTo(source, options.tokens)) {}
+      peer_(ChannelTo(source, options.load.tokens)) {}
 
 HostRoundFetcher::~HostRoundFetcher() { Stop(); }
 

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "agent/transport/copy_stream.h"
 #include "agent/transport/round_fetcher.h"
+#include "agent/transport/transfer_identity.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
@@ -22,11 +23,7 @@
 namespace cairn {
 
 struct HostRoundFetcherOptions {
-  std::string job;
-  std::string plan_digest;
-  uint32_t consumer_rank = 0;
-  std::string load_token;               // the ranks of this load share it
-  std::shared_ptr<TokenSource> tokens;  // by which the two agents prove themselves; null as with --insecure
+  LoadTransfer load;
   // A source that cannot be reached for so long is given up.
   absl::Duration unreachable_timeout = absl::Seconds(15);
 };

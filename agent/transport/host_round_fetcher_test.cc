@@ -22,7 +22,7 @@ using testing::ScriptedSource;
 class HostRoundFetcherTest : public ::testing::Test {
  protected:
   static HostRoundFetcherOptions Options() {
-    return {.job = "demo", .plan_digest = "plan", .consumer_rank = 2, .load_token = "secret"};
+    return {{.job = "demo", .plan_digest = "plan", .consumer_rank = 2, .load_token = "secret"}};
   }
   // Awaits a round and returns what came of it.
   static absl::StatusOr<SourceRound> Await(HostRoundFetcher& fetcher, uint32_t round, uint32_t released_below = 0) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
 
 namespace cairn {
 
@@ -17,6 +18,10 @@ class ShardSource {
  public:
   // Stops.
   virtual ~ShardSource() = default;
+
+  // Takes what the coordinator says of how shards move. After the first decision only one for the host transport
+  // changes anything. May make memory, but does not wait for other ranks.
+  virtual void Decide(const v1::Exchange&) {}
 
   // Copies [offset, offset + bytes) of shard `index` to `to`, which is the caller's and is not touched after the
   // return. Blocks until the rank that holds the shard has staged and all is there, until an error, or until Stop. The
@@ -28,6 +33,10 @@ class ShardSource {
 
   // Ends every Fetch; does not wait for their returns. Idempotent.
   virtual void Stop() = 0;
+
+  // Blocks until no other process uses the slab: until all that this rank sends itself has been sent, or is taken from
+  // it in another way. Stop ends it, though not before such a process has ended.
+  virtual void AwaitEnd() {}
 
   // Ranks that a Fetch waits for because they have not staged yet; ascending.
   virtual std::vector<uint32_t> waiting_for() = 0;

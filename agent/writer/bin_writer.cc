@@ -1,9 +1,9 @@
 #include "agent/writer/bin_writer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -50,20 +50,8 @@ class Run {
     absl::Status status = CheckAttemptOwner(storage_, job_.directory, job_.nonce);
     if (status.ok()) {
       ZeroRests(job_);
-      std::vector<std::thread> threads;
-      threads.reserve(static_cast<size_t>(options_.io_threads));
-      for (int i = 0; i < options_.io_threads; ++i) {
-        auto thread = StartThread(absl::StrCat("to write ", job_.directory), [this] { Work(true); });
-        if (thread.ok()) {
-          threads.push_back(*std::move(thread));
-          continue;
-        }
-        MutexLock lock(mutex_);
-        if (threads.empty()) error_ = thread.status();
-        break;  // fewer threads are only slower
-      }
-      Work(false);
-      for (std::thread& thread : threads) thread.join();
+      std::atomic<int> begun = 0;  // one thread more than those that write checks from the begin on
+      RunOnThreads(options_.io_threads + 1, [&] { Work(begun++ < options_.io_threads); });
       MutexLock lock(mutex_);
       status = error_;
     }
@@ -115,30 +103,26 @@ class Run {
   }
 
   void Work(bool write) {
+    absl::Status status = WithMemory(absl::StrCat("to write ", job_.directory), [&] { return DoTasks(write); });
+    MutexLock lock(mutex_);
+    if (error_.ok()) error_ = std::move(status);
+  }
+
+  // Takes tasks until there is none.
+  absl::Status DoTasks(bool write) {
     AlignedBuffer scratch;
     while (true) {
       Task task;
       {
         MutexLock lock(mutex_);
-        if (error_.ok() && stop_) {
-          error_ = MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
+        if (!error_.ok()) return absl::OkStatus();
+        if (stop_) {
+          return MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
         }
-        if (!error_.ok()) return;
-        const auto next = WithMemory(absl::StrCat("to write ", job_.directory), [&] { return Next(write); });
-        if (!next.ok()) {
-          error_ = next.status();
-          return;
-        }
-        task = *next;
+        CAIRN_ASSIGN_OR_RETURN(task, Next(write));
       }
-      if (task.file == nullptr) return;
-      const absl::Status status =
-          WithMemory(absl::StrCat("to write ", job_.directory), [&] { return Do(task, scratch); });
-      if (!status.ok()) {
-        MutexLock lock(mutex_);
-        if (error_.ok()) error_ = status;
-        return;
-      }
+      if (task.file == nullptr) return absl::OkStatus();
+      CAIRN_RETURN_IF_ERROR(Do(task, scratch));
     }
   }
 

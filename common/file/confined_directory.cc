@@ -198,17 +198,18 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> ConfinedDirectory::SizesOf(
                                                                                 const std::vector<std::string>& names) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
   std::vector<std::optional<uint64_t>> sizes(names.size());
-  const auto failed = ForEachOnThreads(names.size(), kStatsPerHelper, helpers_, [&](size_t i) {
+  const auto look = [&](size_t i, int) {
+    const auto failed = [&](int error) {
+      return ErrnoError(error, "stat", absl::StrCat(Full(directory), "/", names[i]));
+    };
     struct stat info;
-    if (StatIn(fd.get(), names[i], info) != 0) {
-      return errno == ENOENT ? 0 : errno;
-    }
-    if (!S_ISREG(info.st_mode)) return S_ISLNK(info.st_mode) ? ELOOP : EISDIR;
+    if (StatIn(fd.get(), names[i], info) != 0) return errno == ENOENT ? absl::OkStatus() : failed(errno);
+    if (!S_ISREG(info.st_mode)) return failed(S_ISLNK(info.st_mode) ? ELOOP : EISDIR);
     sizes[i] = static_cast<uint64_t>(info.st_size);
-    return 0;
-  });
-  if (!failed.has_value()) return sizes;
-  return ErrnoError(failed->error, "stat", absl::StrCat(Full(directory), "/", names[failed->index]));
+    return absl::OkStatus();
+  };
+  CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to look at files", names.size(), kStatsPerHelper, helpers_, look));
+  return sizes;
 }
 
 PutResult ConfinedDirectory::Rename(std::string_view from, std::string_view to) {
@@ -229,16 +230,18 @@ PutResult ConfinedDirectory::Rename(std::string_view from, std::string_view to) 
 absl::Status ConfinedDirectory::RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names,
                                          int depth) {
   std::vector<char> is_directory(names.size(), 0);  // not bool: threads write to adjacent elements
-  const auto failed = ForEachOnThreads(names.size(), kUnlinksPerHelper, helpers_, [&](size_t i) {
-    if (UnlinkIn(directory, names[i]) == 0 || errno == ENOENT) return 0;
-    if (errno != EISDIR && errno != EPERM) return errno;
+  const auto remove = [&](size_t i, int) {
+    const auto failed = [&](int error) { return ErrnoError(error, "remove", absl::StrCat(path, "/", names[i])); };
+    if (UnlinkIn(directory, names[i]) == 0 || errno == ENOENT) return absl::OkStatus();
     const int error = errno;
+    if (error != EISDIR && error != EPERM) return failed(error);
     struct stat info;
-    if (StatIn(directory, names[i], info) != 0) return errno == ENOENT ? 0 : errno;
+    if (StatIn(directory, names[i], info) != 0) return errno == ENOENT ? absl::OkStatus() : failed(errno);
     is_directory[i] = S_ISDIR(info.st_mode);
-    return is_directory[i] ? 0 : error;
-  });
-  for (size_t i = 0; i < (failed.has_value() ? failed->index : names.size()); ++i) {
+    return is_directory[i] ? absl::OkStatus() : failed(error);
+  };
+  const absl::Status removed = ForEachOnThreads("to remove files", names.size(), kUnlinksPerHelper, helpers_, remove);
+  for (size_t i = 0; i < names.size(); ++i) {
     if (!is_directory[i]) continue;
     const std::string below = absl::StrCat(path, "/", names[i]);
     if (depth == kMaxDepth) return ErrnoError(ENAMETOOLONG, "remove", below);
@@ -256,8 +259,7 @@ absl::Status ConfinedDirectory::RemoveIn(int directory, const std::string& path,
       return ErrnoError(errno, "remove", below);
     }
   }
-  if (!failed.has_value()) return absl::OkStatus();
-  return ErrnoError(failed->error, "remove", absl::StrCat(path, "/", names[failed->index]));
+  return removed;
 }
 
 absl::Status ConfinedDirectory::RemoveAll(std::string_view path) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/resources/memory.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -50,27 +51,39 @@ int Helpers::Take(int wanted) {
   return taken;
 }
 
-std::optional<FailedCall> ForEachOnThreads(size_t count, size_t share, Helpers& helpers,
-                                           const std::function<int(size_t)>& one) {
+absl::Status ForEachOnThreads(std::string_view what, size_t count, int threads,
+                              const std::function<absl::Status(size_t number, int thread)>& one) {
   std::atomic<size_t> next = 0;
+  std::atomic<int> begun = 0;
   std::atomic<bool> stop = false;
   Mutex mutex;
-  std::optional<FailedCall> first;
-  const int taken = helpers.Take(static_cast<int>(std::min<size_t>(count / share, INT_MAX)));
-  RunOnThreads(1 + taken, [&] {
+  size_t first = count;
+  absl::Status error;  // of `first`
+  const size_t most = std::min(static_cast<size_t>(std::max(threads, 1)), count);
+  RunOnThreads(static_cast<int>(most), [&] {
+    const int thread = begun++;
     // Numbers are taken in order, and every taken number is finished. So when one has failed, all below it have ended.
     while (!stop) {
       const size_t i = next++;
       if (i >= count) return;
-      const int error = one(i);
-      if (error == 0) continue;
+      absl::Status status = WithMemory(what, [&] { return one(i, thread); });
+      if (status.ok()) continue;
       stop = true;
       MutexLock lock(mutex);
-      if (!first.has_value() || i < first->index) first = {i, error};
+      if (i > first) continue;
+      first = i;
+      error = std::move(status);
     }
   });
+  return error;
+}
+
+absl::Status ForEachOnThreads(std::string_view what, size_t count, size_t share, Helpers& helpers,
+                              const std::function<absl::Status(size_t number, int thread)>& one) {
+  const int taken = helpers.Take(static_cast<int>(std::min<size_t>(count / share, INT_MAX - 1)));
+  absl::Status status = ForEachOnThreads(what, count, 1 + taken, one);
   helpers.GiveBack(taken);
-  return first;
+  return status;
 }
 
 }  // namespace cairn

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
-#include <optional>
 #include <string_view>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace cairn {
@@ -37,15 +37,15 @@ class Helpers {
   std::atomic<int> free_;
 };
 
-struct FailedCall {
-  size_t index;
-  int error;
-};
-// Calls `one` with the numbers 0 to `count` - 1, on this thread and on `count` / `share` helper threads, or fewer if
-// others use them. Numbers are taken in ascending order until a call returns an error, which is anything but 0. Returns
-// the smallest number that failed, with its error; all numbers below it succeeded. `one` must not throw.
-std::optional<FailedCall> ForEachOnThreads(size_t count, size_t share, Helpers& helpers,
-                                           const std::function<int(size_t)>& one);
+// Calls `one` with the numbers 0 to `count` - 1, on this thread and on up to `threads` - 1 others. `thread` is the
+// number of the calling thread, below `threads`. Numbers are taken in ascending order until a call returns an error.
+// Returns the error of the smallest number that failed; all numbers below it succeeded. If the system refuses memory to
+// a call, its error is RESOURCE_EXHAUSTED (MEMORY_LIMIT). `what` says what the memory was for: "to read a load".
+absl::Status ForEachOnThreads(std::string_view what, size_t count, int threads,
+                              const std::function<absl::Status(size_t number, int thread)>& one);
+// The same on this thread and on `count` / `share` helper threads, or fewer if others use them.
+absl::Status ForEachOnThreads(std::string_view what, size_t count, size_t share, Helpers& helpers,
+                              const std::function<absl::Status(size_t number, int thread)>& one);
 
 }  // namespace cairn
 

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
+#include <new>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {
@@ -19,7 +23,8 @@ TEST(ThreadTest, ForEachOnThreads_ManyCallers_EachNumberIsDoneOnce) {
     callers.emplace_back([&] {
       for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{1000}}) {
         std::vector<std::atomic<int>> done(count);
-        EXPECT_FALSE(ForEachOnThreads(count, 1, helpers, [&](size_t i) { return ++done[i], 0; }).has_value());
+        EXPECT_EQ(ForEachOnThreads("", count, 1, helpers, [&](size_t i, int) { return ++done[i], absl::OkStatus(); }),
+                  absl::OkStatus());
         for (const auto& times : done) EXPECT_EQ(times, 1);
       }
     });
@@ -31,15 +36,37 @@ TEST(ThreadTest, ForEachOnThreads_SeveralFail_TheFirstInOrderIsTold) {
   Helpers helpers(4);
   for (size_t bad = 0; bad < 200; ++bad) {
     std::vector<std::atomic<int>> done(200);
-    const auto failed = ForEachOnThreads(done.size(), 1, helpers, [&](size_t i) {
+    const absl::Status failed = ForEachOnThreads("", done.size(), 1, helpers, [&](size_t i, int) {
       ++done[i];
-      return i >= bad ? static_cast<int>(i) + 1 : 0;
+      return i >= bad ? absl::InternalError(std::to_string(i)) : absl::OkStatus();
     });
-    ASSERT_TRUE(failed.has_value());
-    EXPECT_EQ(failed->index, bad);
-    EXPECT_EQ(failed->error, static_cast<int>(bad) + 1);
+    EXPECT_EQ(failed, absl::InternalError(std::to_string(bad)));
     for (size_t i = 0; i <= bad; ++i) EXPECT_EQ(done[i], 1) << i;
   }
+}
+
+TEST(ThreadTest, ForEachOnThreads_SeveralThreads_EachHasANumberOfItsOwn) {
+  Mutex mutex;
+  std::map<int, std::set<std::thread::id>> threads;
+  const auto note = [&](size_t, int thread) {
+    MutexLock lock(mutex);
+    threads[thread].insert(std::this_thread::get_id());
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(ForEachOnThreads("", 1000, 4, note), absl::OkStatus());
+  for (const auto& [number, ids] : threads) {
+    EXPECT_LT(number, 4);
+    EXPECT_EQ(ids.size(), 1u) << number;
+  }
+}
+
+TEST(ThreadTest, ForEachOnThreads_MemoryIsRefused_SaysWhatItWasFor) {
+  const absl::Status status = ForEachOnThreads("to read step 7", 10, 2, [](size_t i, int) -> absl::Status {
+    if (i == 5) throw std::bad_alloc();
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(HasReason(status, Reason::kMemoryLimit)) << status;
+  EXPECT_NE(status.message().find("to read step 7"), std::string::npos) << status;
 }
 
 TEST(ThreadTest, ForEachOnThreads_AllHelpersHang_OthersGoOnWithoutMoreThreads) {
@@ -50,13 +77,13 @@ TEST(ThreadTest, ForEachOnThreads_AllHelpersHang_OthersGoOnWithoutMoreThreads) {
   int inside = 0;
   bool open = false;
   std::thread held([&] {
-    ForEachOnThreads(kHelpers + 1, 1, helpers, [&](size_t) {
+    ForEachOnThreads("", kHelpers + 1, 1, helpers, [&](size_t, int) {
       MutexLock lock(mutex);
       ++inside;
       changed.NotifyAll();
       while (!open) changed.Wait(mutex);
-      return 0;
-    });
+      return absl::OkStatus();
+    }).IgnoreError();
   });
   {
     MutexLock lock(mutex);
@@ -64,8 +91,8 @@ TEST(ThreadTest, ForEachOnThreads_AllHelpersHang_OthersGoOnWithoutMoreThreads) {
   }
   for (int call = 0; call < 20; ++call) {
     std::set<std::thread::id> threads;
-    EXPECT_FALSE(
-        ForEachOnThreads(1000, 1, helpers, [&](size_t) { return threads.insert(std::this_thread::get_id()), 0; }));
+    const auto note = [&](size_t, int) { return threads.insert(std::this_thread::get_id()), absl::OkStatus(); };
+    EXPECT_EQ(ForEachOnThreads("", 1000, 1, helpers, note), absl::OkStatus());
     EXPECT_EQ(threads, std::set{std::this_thread::get_id()});
   }
   {

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <system_error>
-#include <thread>
 
+#include "common/resources/thread.h"
 #include "common/tensor/transposer.h"
 
 namespace cairn {
@@ -60,19 +59,9 @@ void ExecuteAll(std::vector<TiledCopy> copies, int64_t threads) {
 
 void InParallel(int64_t count, int64_t threads, const std::function<void(int64_t)>& work) {
   std::atomic<int64_t> next{0};
-  auto run = [&] {
+  RunOnThreads(static_cast<int>(std::min(threads, count)), [&] {
     for (int64_t i = next++; i < count; i = next++) work(i);
-  };
-  std::vector<std::thread> helpers;
-  for (int64_t i = 1; i < std::min(threads, count); ++i) {
-    try {
-      helpers.emplace_back(run);
-    } catch (const std::system_error&) {
-      break;  // the system refuses more threads, so those that run do the work
-    }
-  }
-  run();
-  for (std::thread& helper : helpers) helper.join();
+  });
 }
 
 int64_t UsefulThreads(int64_t threads, int64_t bytes) {

@@ -1,7 +1,6 @@
 #include "foreign/compare/comparison.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -176,16 +175,10 @@ class Comparer {
     CAIRN_RETURN_IF_ERROR(readers_[0].Read(parts, windows_[0].data()));
     CAIRN_RETURN_IF_ERROR(readers_[1].Read(theirs, windows_[1].data()));
     // A window has at most one part of each tensor, so two threads never work on the same tensor.
-    std::atomic<size_t> next{0};
-    RunOnThreads(static_cast<int>(std::min<size_t>(static_cast<size_t>(std::max(options_.threads, 1)), parts.size())),
-                 [&] {
-                   while (true) {
-                     const size_t i = next++;
-                     if (i >= parts.size()) return;
-                     ComparePart(parts[i], *of_part[i]);
-                   }
-                 });
-    return absl::OkStatus();
+    return ForEachOnThreads("to compare tensors", parts.size(), options_.threads, [&](size_t i, int) {
+      ComparePart(parts[i], *of_part[i]);
+      return absl::OkStatus();
+    });
   }
 
   void ComparePart(const TensorPart& part, Pair& pair) {

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/mutex.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -50,24 +49,13 @@ absl::Status BinStream::Append(char* bytes, uint64_t size) {
   const size_t pieces = (padded + kPieceBytes - 1) / kPieceBytes, first = fragments_.size();
   fragments_.resize(first + pieces);
   // Any free thread computes the checksum of a piece and writes it, so that the disk does not wait for checksums.
-  std::atomic<size_t> next{0};
-  Mutex mutex;
-  absl::Status error;
-  RunOnThreads(pieces > 1 ? kThreads : 1, [&] {
-    while (true) {
-      const size_t i = next++;
-      if (i >= pieces) return;
-      const uint64_t begin = i * kPieceBytes, length = std::min(kPieceBytes, padded - begin);
-      fragments_[first + i] = checksummer_.Touch(written_ + begin, bytes + begin, length);
-      absl::Status status = writer_->Write(description_.header_bytes + written_ + begin, bytes + begin, length);
-      if (status.ok()) continue;
-      next = pieces;
-      MutexLock lock(mutex);
-      error.Update(status);
-    }
-  });
+  CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to write an import", pieces, kThreads, [&](size_t i, int) {
+    const uint64_t begin = i * kPieceBytes, length = std::min(kPieceBytes, padded - begin);
+    fragments_[first + i] = checksummer_.Touch(written_ + begin, bytes + begin, length);
+    return writer_->Write(description_.header_bytes + written_ + begin, bytes + begin, length);
+  }));
   written_ += size;
-  return error;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::FileResult> BinStream::Finish(const std::vector<uint64_t>& object_bytes) {

@@ -196,15 +196,10 @@ absl::Status CheckInterrupted(const ImportOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> ReadSource(const std::string& directory, std::vector<std::string>* left_out = nullptr) {
-  return WithMemory(absl::StrCat("to read what ", directory, " describes"),
-                    [&] { return ReadForeignDirectory(directory, left_out); });
-}
-
 // None of these formats has checksums. So the only way to notice that somebody has written the source meanwhile is to
 // look at its files again.
 absl::Status CheckUnchanged(const std::string& directory, const Manifest& source) {
-  CAIRN_ASSIGN_OR_RETURN(const Manifest now, ReadSource(directory));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest now, ReadForeignDirectory(directory));
   if (now.plan_digest == source.plan_digest) return absl::OkStatus();
   return MakeError(Reason::kBadForeignFile, absl::StrCat(directory, " was written anew while it was read"),
                    {{"file", directory}});
@@ -300,7 +295,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::strin
   // An earlier import that was killed may have left files.
   checkpoints.RemoveUnfinished(job, {checkpoints.ReadStep(job, step)});
   ImportReport report;
-  CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadSource(directory, &report.left_out));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest source, ReadForeignDirectory(directory, &report.left_out));
   ItemReader objects(nullptr, source);
   CAIRN_ASSIGN_OR_RETURN(const ImportPlan plan, MakeImportPlan(source, options.choice, objects));
   AttemptStore attempts(storage, checkpoints, clock, *lock);

@@ -1,11 +1,7 @@
 #include "foreign/tensors/tensor_reader.h"
 
 #include <algorithm>
-#include <atomic>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/mutex.h"
-#include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -86,34 +82,12 @@ void TensorReader::AddTasks(const ManifestShard& shard, const PlacedOverlaps& ov
 
 absl::Status TensorReader::RunTasks(const std::vector<Task>& tasks, char* window) {
   while (chunks_.size() < static_cast<size_t>(std::max(options_.threads, 1))) {
-    CAIRN_ASSIGN_OR_RETURN(
-        AlignedBuffer chunk,
-        WithMemory(absl::StrCat("for a buffer of ", kChunkBytes, " bytes"), []() -> absl::StatusOr<AlignedBuffer> {
-          return AlignedBuffer(ItemReader::ScratchBytes(kChunkBytes));
-        }));
-    chunks_.push_back(std::move(chunk));
+    chunks_.emplace_back(ItemReader::ScratchBytes(kChunkBytes));
   }
-  std::atomic<size_t> next{0};
-  Mutex mutex;
-  absl::Status error;
-  std::atomic<bool> failed{false};
-  const auto work = [&](std::byte* chunk) {
-    while (!failed) {
-      const size_t i = next++;
-      if (i >= tasks.size()) return;
-      absl::Status status = options_.interrupted && options_.interrupted()
-                                ? MakeError(Reason::kInterrupted, "interrupted")
-                                : RunTask(tasks[i], chunk, window);
-      if (status.ok()) continue;
-      MutexLock lock(mutex);
-      if (error.ok()) error = std::move(status);
-      failed = true;
-    }
-  };
-  std::atomic<size_t> chunk{0};
-  RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())),
-               [&] { work(reinterpret_cast<std::byte*>(chunks_[chunk++].data())); });
-  return error;
+  return ForEachOnThreads("to read tensors", tasks.size(), static_cast<int>(chunks_.size()), [&](size_t i, int thread) {
+    if (options_.interrupted && options_.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+    return RunTask(tasks[i], reinterpret_cast<std::byte*>(chunks_[static_cast<size_t>(thread)].data()), window);
+  });
 }
 
 absl::Status TensorReader::RunTask(const Task& task, std::byte* chunk, char* window) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <optional>
@@ -21,7 +20,6 @@
 #include "common/file/full_transfer.h"
 #include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
-#include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -77,21 +75,17 @@ absl::StatusOr<std::optional<uint32_t>> ChecksumOf(ConfinedDirectory& storage, c
   std::vector<AlignedBuffer> buffers;
   for (int i = 0; i < kThreads; ++i) buffers.emplace_back(kPieceBytes);
   std::vector<uint32_t> checksums((bytes + kPieceBytes - 1) / kPieceBytes);
-  std::atomic<size_t> buffer{0};
-  std::atomic<uint64_t> next{0};
-  std::atomic<bool> ended{false};
-  std::atomic<bool> unreadable{false};
-  RunOnThreads(kThreads, [&] {
-    char* const to = buffers[buffer++].data();
-    for (uint64_t at = 0; !ended && !unreadable && (at = next.fetch_add(kPieceBytes)) < bytes;) {
-      if (interrupted && interrupted()) ended = true;
-      const uint64_t size = std::min(kPieceBytes, bytes - at);
-      if (!(*reader)->Read(at, size, to, /*in_place=*/true).ok()) unreadable = true;
-      checksums[at / kPieceBytes] = Crc32c(to, size);
-    }
-  });
-  if (ended) return MakeError(Reason::kInterrupted, "interrupted");
-  if (unreadable) return std::nullopt;
+  const auto read = [&](size_t piece, int thread) {
+    if (interrupted && interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+    char* const to = buffers[static_cast<size_t>(thread)].data();
+    const uint64_t at = piece * kPieceBytes, size = std::min(kPieceBytes, bytes - at);
+    CAIRN_RETURN_IF_ERROR((*reader)->Read(at, size, to, /*in_place=*/true));
+    checksums[piece] = Crc32c(to, size);
+    return absl::OkStatus();
+  };
+  const absl::Status all_read = ForEachOnThreads("to check a file that is finished", checksums.size(), kThreads, read);
+  if (HasReason(all_read, Reason::kInterrupted) || HasReason(all_read, Reason::kMemoryLimit)) return all_read;
+  if (!all_read.ok()) return std::nullopt;
   uint32_t all = 0;
   for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
     all = CombineCrc32c(all, checksums[at / kPieceBytes], std::min(kPieceBytes, bytes - at));
@@ -217,9 +211,7 @@ absl::StatusOr<bool> OutputDirectory::Take(const std::string& name, uint64_t byt
   // of it.
   std::optional<uint32_t> checksum;
   if (found.bytes == bytes && found.crc32c == crc32c.value_or(found.crc32c)) {
-    CAIRN_ASSIGN_OR_RETURN(checksum, WithMemory("to check a file that is finished", [&] {
-                             return ChecksumOf(*storage_, found.temporary, bytes, interrupted);
-                           }));
+    CAIRN_ASSIGN_OR_RETURN(checksum, ChecksumOf(*storage_, found.temporary, bytes, interrupted));
   }
   const bool whole = checksum == found.crc32c;
   if (!whole && IsSameFile(name, found.temporary)) {

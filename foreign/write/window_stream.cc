@@ -1,14 +1,12 @@
 #include "foreign/write/window_stream.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/mutex.h"
 #include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
 #include "common/resources/memory.h"
@@ -79,25 +77,16 @@ absl::Status WindowStream::End() {
 
 absl::Status WindowStream::WritePieces(uint64_t offset, const char* bytes, uint64_t size) {
   std::vector<uint32_t> checksums((size + kPieceBytes - 1) / kPieceBytes);
-  std::atomic<uint64_t> next{0};
-  Mutex mutex;
-  absl::Status error;
-  RunOnThreads(size > kPieceBytes ? kThreads : 1, [&] {
-    for (uint64_t at = next.fetch_add(kPieceBytes); at < size; at = next.fetch_add(kPieceBytes)) {
-      const std::string_view piece(bytes + at, std::min(kPieceBytes, size - at));
-      checksums[at / kPieceBytes] = Crc32c(piece.data(), piece.size());
-      absl::Status status = output_.Write(fd_, name_, offset + at, piece);
-      if (status.ok()) continue;
-      next = size;
-      MutexLock lock(mutex);
-      error.Update(status);
-      return;
-    }
-  });
+  CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to write an export", checksums.size(), kThreads, [&](size_t i, int) {
+    const uint64_t at = i * kPieceBytes;
+    const std::string_view piece(bytes + at, std::min(kPieceBytes, size - at));
+    checksums[i] = Crc32c(piece.data(), piece.size());
+    return output_.Write(fd_, name_, offset + at, piece);
+  }));
   for (uint64_t at = 0; at < size; at += kPieceBytes) {
     crc32c_ = CombineCrc32c(crc32c_, checksums[at / kPieceBytes], std::min(kPieceBytes, size - at));
   }
-  return error;
+  return absl::OkStatus();
 }
 
 }  // namespace cairn

@@ -8,7 +8,6 @@
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
 #include "common/format/wire.h"
-#include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/plan/layout_store.h"
@@ -66,8 +65,7 @@ absl::StatusOr<PlanFile> PlanFile::Open(std::unique_ptr<StoredFile> stored) {
   }
   CAIRN_ASSIGN_OR_RETURN(const std::string index, file.ReadPart(kHeadBytes, index_bytes));
   if (Crc32c(index.data(), index.size()) != NumberAt(head, 28, 4)) return file.Damaged("its index is damaged");
-  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read ", file.stored_->path()),
-                                   [&] { return file.ReadIndex(index, kHeadBytes + index_bytes, layout_bytes); }));
+  CAIRN_RETURN_IF_ERROR(file.ReadIndex(index, kHeadBytes + index_bytes, layout_bytes));
   return file;
 }
 

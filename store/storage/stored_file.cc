@@ -1,7 +1,6 @@
 #include "store/storage/stored_file.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -13,11 +12,8 @@ absl::Status StoredFile::Read(uint64_t offset, uint64_t size, char* to, bool in_
 }
 
 absl::StatusOr<std::string> ReadPart(StoredFile& file, uint64_t offset, uint64_t size) {
-  std::string bytes;
-  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read ", size, " bytes of ", file.path()), [&] {
-    bytes.resize(size);
-    return file.Read(offset, size, bytes.data());
-  }));
+  std::string bytes(size, '\0');
+  CAIRN_RETURN_IF_ERROR(file.Read(offset, size, bytes.data()));
   return bytes;
 }
 

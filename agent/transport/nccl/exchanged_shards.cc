@@ -14,7 +14,10 @@ namespace cairn {
 ExchangedShards::ExchangedShards(std::unique_ptr<ShardSource> host, ExchangedShardsOptions options)
     : host_(std::move(host)), options_(std::move(options)) {}
 
-ExchangedShards::~ExchangedShards() { Stop(); }
+ExchangedShards::~ExchangedShards() {
+  Stop();
+  AwaitEnd();
+}
 
 absl::Status ExchangedShards::Stopped() const {
   return MakeError(Reason::kSaveCancelled, absl::StrCat("moving shards of step ", options_.step, " was stopped"));
@@ -122,11 +125,11 @@ void ExchangedShards::Stop() {
     changed_.NotifyAll();
   }
   if (exchange != nullptr) exchange->Cancel(Stopped());
-  if (host_ != nullptr) host_->Stop();
+  host_->Stop();
 }
 
 std::vector<uint32_t> ExchangedShards::waiting_for() {
-  std::vector<uint32_t> ranks = host_ != nullptr ? host_->waiting_for() : std::vector<uint32_t>();
+  std::vector<uint32_t> ranks = host_->waiting_for();
   std::shared_ptr<MovedExchange> exchange;
   {
     MutexLock lock(mutex_);
@@ -141,7 +144,7 @@ std::vector<uint32_t> ExchangedShards::waiting_for() {
 }
 
 std::string ExchangedShards::transport() {
-  const std::string host = host_ != nullptr ? host_->transport() : "";
+  const std::string host = host_->transport();
   MutexLock lock(mutex_);
   std::string used = exchange_ != nullptr && exchange_->used() ? "nccl" : "";
   if (!host.empty()) absl::StrAppend(&used, used.empty() ? "" : "+", host);

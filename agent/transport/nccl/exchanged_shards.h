@@ -36,17 +36,14 @@ struct ExchangedShardsOptions {
 // sends has one of these too. Thread-safe.
 class ExchangedShards final : public ShardSource {
  public:
-  // `host` may be null if no shard is moved in.
+  // `host` is not null.
   ExchangedShards(std::unique_ptr<ShardSource> host, ExchangedShardsOptions options);
+  // Stops, and waits until no worker uses the slab.
   ~ExchangedShards() override;
 
-  // Takes what the coordinator says. After the first decision only one for the host changes anything. Does not wait.
-  void Decide(const v1::Exchange& exchange);
-  // Blocks until no other process uses the slab: until the exchange is over, or was decided against. Stop ends it,
-  // though not before the worker has ended.
-  void AwaitEnd();
-
+  void Decide(const v1::Exchange& exchange) override;
   absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to) override;
+  void AwaitEnd() override;
   void Stop() override;
   std::vector<uint32_t> waiting_for() override;
   std::string transport() override;

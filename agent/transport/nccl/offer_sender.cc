@@ -59,15 +59,14 @@ absl::StatusOr<std::vector<uint32_t>> OfferSender::Send(const v1::TransferPeer& 
                                                         const std::vector<OfferedCopies>& windows) {
   v1::OfferWindowsResponse response;
   const absl::Time until = Clock::Real().SteadyNow() + options_.others_timeout;
-  const std::shared_ptr<PeerChannel> peer = ChannelTo(source, options_.tokens);
+  const std::shared_ptr<PeerChannel> peer = ChannelTo(source, options_.load.tokens);
   {
     MutexLock lock(mutex_);
     peer_ = peer;
     if (cancelled_) peer->Cancel();
   }
   for (v1::OfferWindowsRequest& request : RequestsOf(windows)) {
-    *request.mutable_transfer() =
-        IdentityOfLoad(options_.job, options_.plan_digest, options_.load_token, options_.consumer_rank, source);
+    *request.mutable_transfer() = options_.load.From(source);
     do {
       if (const absl::Status told = Tell(*peer, request, response); !told.ok()) {
         return Annotate(told, absl::StrCat("from rank ", source.rank()), {{"ranks", absl::StrCat(source.rank())}});

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/transport/transfer_identity.h"
 #include "agent/transport/window_offers.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
@@ -19,11 +20,7 @@
 namespace cairn {
 
 struct OfferSenderOptions {
-  std::string job;
-  std::string plan_digest;
-  uint32_t consumer_rank = 0;
-  std::string load_token;
-  std::shared_ptr<TokenSource> tokens;  // null as with --insecure
+  LoadTransfer load;
   // A source that does not know the load for so long is given up. The coordinator's word usually comes first.
   absl::Duration unknown_timeout = absl::Minutes(2);
   // The other consumers have to tell the source too within this time. A rank whose worker does not map is named by its

@@ -21,7 +21,7 @@ class OfferSenderTest : public ::testing::Test {
     source_.offer = [](const v1::OfferWindowsRequest&) { return absl::OkStatus(); };
   }
   static OfferSenderOptions Options() {
-    return {.job = "demo", .plan_digest = "plan", .consumer_rank = 2, .load_token = "secret"};
+    return {{.job = "demo", .plan_digest = "plan", .consumer_rank = 2, .load_token = "secret"}};
   }
   // Returns a window of `count` single bytes.
   static OfferedCopies Window(uint32_t round, uint32_t window, size_t count) {

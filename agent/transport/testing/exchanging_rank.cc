@@ -94,7 +94,7 @@ void ExchangingRank::MakeExchange(const std::vector<v1::Copy>& copies, PeerMap p
   GroupExchangeOptions options;
   options.rank = rank_;
   options.round_bytes = options_.round_bytes;
-  options.sender = {.job = "demo", .plan_digest = "plan", .consumer_rank = rank_, .load_token = "secret"};
+  options.sender = {{.job = "demo", .plan_digest = "plan", .consumer_rank = rank_, .load_token = "secret"}};
   options.peers = peers;
   options.stall_timeout = options_.stall_timeout;
   options.offers.offer = [this](std::shared_ptr<SharedMemory> memory) -> absl::StatusOr<uint64_t> {

@@ -5,12 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/mutex.h"
 #include "common/format/stored_item.h"
-#include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "foreign/read/pickle/pickle.h"
@@ -20,7 +17,7 @@ namespace {
 
 // The memory limit for each byte of a pickle. A document usually takes about 2.
 constexpr uint64_t kMemoryPerByte = 6;
-constexpr int kReaders = 15;
+constexpr int kReaders = 16;
 
 }  // namespace
 
@@ -86,17 +83,8 @@ absl::StatusOr<uint32_t> FileNumbers::Of(PickleValue path) {
 }
 
 absl::Status ReadEachFile(size_t files, const std::function<absl::Status(size_t file)>& read) {
-  Mutex mutex;
-  std::optional<std::pair<size_t, absl::Status>> error;  // of the first file that failed
-  Helpers readers(kReaders);
-  const auto failed = ForEachOnThreads(files, 1, readers, [&](size_t file) {
-    const absl::Status status = WithMemory("to read a file of another library", [&] { return read(file); });
-    if (status.ok()) return 0;
-    MutexLock lock(mutex);
-    if (!error.has_value() || file < error->first) error.emplace(file, status);
-    return 1;
-  });
-  return failed.has_value() ? error->second : absl::OkStatus();
+  return ForEachOnThreads("to read a file of another library", files, kReaders,
+                          [&](size_t file, int) { return read(file); });
 }
 
 }  // namespace cairn

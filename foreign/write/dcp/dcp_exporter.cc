@@ -3,9 +3,7 @@
 #include <libdeflate.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "common/resources/thread.h"
@@ -107,15 +105,13 @@ class DcpExporter {
       tensor_bytes += TensorBytes(entry);
     }
     CAIRN_RETURN_IF_ERROR(writer_.reader().Read(parts, stream_.data()));
-    std::atomic<size_t> next{0};
-    RunOnThreads(std::min(threads_, static_cast<int>(entries.size())), [&] {
-      for (size_t i = next++; i < entries.size(); i = next++) {
-        char* const data = stream_.data() + parts[i].at;
-        const uint64_t bytes = archives[i].data_bytes();
-        const std::string tail = archives[i].Tail(libdeflate_crc32(0, data, bytes));
-        std::copy(tail.begin(), tail.end(), data + bytes);
-      }
-    });
+    CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to write an export", entries.size(), threads_, [&](size_t i, int) {
+      char* const data = stream_.data() + parts[i].at;
+      const uint64_t bytes = archives[i].data_bytes();
+      const std::string tail = archives[i].Tail(libdeflate_crc32(0, data, bytes));
+      std::copy(tail.begin(), tail.end(), data + bytes);
+      return absl::OkStatus();
+    }));
     writer_.AddDone(tensor_bytes);
     return absl::OkStatus();
   }

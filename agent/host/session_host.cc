@@ -1,4 +1,4 @@
-#include "agent/session/session_host.h"
+#include "agent/host/session_host.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // The session behind a lock: events go in from any thread, actions come out in order, and callers that wait are asked
 // again after every change.
-#ifndef CAIRN_AGENT_SESSION_SESSION_HOST_H_
-#define CAIRN_AGENT_SESSION_SESSION_HOST_H_
+#ifndef CAIRN_AGENT_HOST_SESSION_HOST_H_
+#define CAIRN_AGENT_HOST_SESSION_HOST_H_
 
 #include <functional>
 #include <list>
@@ -96,4 +96,4 @@ class SessionHost {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_SESSION_SESSION_HOST_H_
+#endif  // CAIRN_AGENT_HOST_SESSION_HOST_H_

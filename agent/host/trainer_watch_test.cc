@@ -1,4 +1,4 @@
-#include "agent/session/trainer_watch.h"
+#include "agent/host/trainer_watch.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Notices that trainers' processes have ended: at once, also by SIGKILL. A pidfd says so only when the last thread is
 // gone and with it the process's memory, so what a trainer had mapped is written by nobody from then on. Where there is
 // no pidfd, the end of the trainer's connection shows that it is gone, but not that its memory is.
-#ifndef CAIRN_AGENT_SESSION_TRAINER_WATCH_H_
-#define CAIRN_AGENT_SESSION_TRAINER_WATCH_H_
+#ifndef CAIRN_AGENT_HOST_TRAINER_WATCH_H_
+#define CAIRN_AGENT_HOST_TRAINER_WATCH_H_
 
 #include <cstdint>
 #include <deque>
@@ -56,4 +56,4 @@ class TrainerWatch {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_SESSION_TRAINER_WATCH_H_
+#endif  // CAIRN_AGENT_HOST_TRAINER_WATCH_H_
