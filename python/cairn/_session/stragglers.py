@@ -212,12 +212,15 @@ def _waited_for(job: wire.Message, what: str, rank: int, step: int | None, lease
         notes.append((progress.rank, note))
     left_out = sum(_left_out(one, rank) for one in operations) if job.ranks_left_out else 0
     for one in operations:
-        if step is not None and one.HasField("step") and one.step != step and any(
-                progress.rank == rank and progress.phase <= _PHASES["WAITING"] for progress in one.ranks):
+        if step is not None and one.HasField("step") and one.step != step and _has_not_begun(one, rank):
             # The job shows the save that began first. This rank saves another step, and those of the first have not
             # come to it.
             return _in_another_save(one, job.ranks_left_out)
     return _Stragglers(notes, left_out)
+
+
+def _has_not_begun(operation: wire.Message, rank: int) -> bool:
+    return any(progress.rank == rank and progress.phase <= _PHASES["WAITING"] for progress in operation.ranks)
 
 
 def _in_another_save(save: wire.Message, left_out: bool) -> _Stragglers:
