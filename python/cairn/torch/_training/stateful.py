@@ -237,7 +237,7 @@ class Gathered:
             return _ModuleState(module, state).state
         named = _ModuleState(module, _detached(state))
         self._modules.append((result, key, named))
-        self._restore.append(lambda: module.load_state_dict(named.keyed()))
+        self._restore.append(lambda: _give(module, named))
         return named.state
 
     def _with_states(self, optimizer: torch.optim.Optimizer, state: dict[str, Any], parameters: dict[Any, Any],
@@ -286,6 +286,10 @@ def _give_back(container: dict[str, Any], key: str, result: dict[str, Any],
     def put() -> None:
         container[key] = result.get(key, *default) if default else result[key]
     return put
+
+
+def _give(module: torch.nn.Module, state: _ModuleState) -> None:
+    module.load_state_dict(state.keyed())
 
 
 def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
