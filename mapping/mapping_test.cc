@@ -121,23 +121,24 @@ TEST(Mapping, BuildMapping_PlaceholdersSideBySide_AreRefusedWhenTheyCanMatchInTo
        {"a.$LAYER_ID***$LAYER_ID -> b.$LAYER_ID", "a.$LAYER_ID_OFFSET***$LAYER_ID_OFFSET -> b.$LAYER_ID_OFFSET"}) {
     const absl::Status status = ErrorOf({statement}, {"a." + digits + "2"});
     EXPECT_TRUE(HasReason(status, Reason::kMappingMacro)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("too many ways"));
     EXPECT_EQ(MetadataOf(status).at("statement"), statement);
   }
 }
 
 TEST(Mapping, BuildMapping_StatementsMakeMillionsOfNames_AreRefused) {
-  EXPECT_THAT(
-      std::string(ErrorOf({"q, k, v -> a, fused_qkv, num_heads=65537, num_kv_heads=1"}, {"q", "k", "v"}).message()),
-      HasSubstr("num_heads (65537) is more than 65536"));
+  const auto reason = [](const std::vector<std::string>& statements, const std::vector<std::string>& names) {
+    return ReasonOf(ErrorOf(statements, names));
+  };
+  EXPECT_EQ(reason({"q, k, v -> a, fused_qkv, num_heads=65537, num_kv_heads=1"}, {"q", "k", "v"}),
+            Reason::kMappingMacro);
   std::vector<std::string> statements;
   for (int i = 0; i < 22; ++i) {
     statements.push_back(absl::StrCat("q, k, v -> a", i, ", fused_qkv, axis=0, num_heads=65536, num_kv_heads=65536"));
   }
-  EXPECT_THAT(std::string(ErrorOf(statements, {"q", "k", "v"}).message()), HasSubstr("makes more than 4194304 names"));
+  EXPECT_EQ(reason(statements, {"q", "k", "v"}), Reason::kMappingMacro);
   statements.clear();
   for (int i = 0; i < 5; ++i) statements.push_back(absl::StrCat("a[0:1000000] -> b", i));
-  EXPECT_THAT(std::string(ErrorOf(statements, {"a_0"}).message()), HasSubstr("makes more than 4194304 names"));
+  EXPECT_EQ(reason(statements, {"a_0"}), Reason::kMappingMacro);
 }
 
 TEST(Mapping, BuildMapping_NamesOfHeadsAreTaken_OthersAreFoundSoon) {

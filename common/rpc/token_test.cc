@@ -46,11 +46,10 @@ TEST(ReadTokenFileTest, ReadTokenFile_NoRegularFileOrAHugeOne_IsRefusedAtOnce) {
   for (const std::string& path : {fifo, testing::TempDir(), std::string("/dev/zero")}) {
     const absl::Status refused = ReadTokenFile(path).status();
     EXPECT_TRUE(HasReason(refused, Reason::kBadToken)) << path;
-    EXPECT_TRUE(absl::StrContains(refused.message(), "is no regular file")) << refused;
   }
   const std::string huge = WriteFile("huge", "0123456789abcdef\n", 0600);
   std::filesystem::resize_file(huge, uint64_t{3} << 30);
-  EXPECT_TRUE(absl::StrContains(ReadTokenFile(huge).status().message(), "is larger than 4096 bytes"));
+  EXPECT_TRUE(HasReason(ReadTokenFile(huge).status(), Reason::kBadToken));
 }
 
 // A container sees this whose Secret was mounted without a mode.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import time
 import weakref
@@ -15,7 +14,7 @@ from cairn._agent import connection, discovery, shared_memory
 from cairn._base import timeouts, wire
 from cairn._base.errors import Error
 from cairn._base.limits import DEFAULT, Limits
-from cairn._base.results import ClientStatus, LoadReport, listed
+from cairn._base.results import ClientStatus, LoadReport
 from cairn._coordinator import retention
 from cairn._gpu import devices
 from cairn._load import loader
@@ -27,7 +26,6 @@ from cairn._state.mapping import MappingLike
 
 __all__ = ["Client", "Saving", "connect"]
 
-_log = logging.getLogger("cairn")
 
 
 def _weakly(method: Callable[[], object]) -> Callable[[], None]:
@@ -352,7 +350,7 @@ class Client(retention.RetentionCalls):
         """
         report = self._load(state, step, mapping, strict, source, fallback, timeout)
         if not strict:
-            self._tell_unfilled(report)
+            loader.tell_unfilled(report, self.job, self.rank)
         return report
 
     def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: MappingLike | None,
@@ -370,13 +368,6 @@ class Client(retention.RetentionCalls):
         with loader.named(self.job, self.rank), self._operation.of("load", timeout):
             self._stager.settle(time.monotonic() + timeout)
             return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
-
-    def _tell_unfilled(self, report: LoadReport) -> None:
-        """Warns of what a load that is not strict left as it was. All ranks have the same names, so one says it."""
-        if report.missing and self.rank == 0:
-            _log.warning("%s: the load%s with strict=False did not find %d of the state's names, so these stay as they "
-                         "were: %s", self.job, "" if report.step is None else f" of step {report.step}",
-                         len(report.missing), listed(report.missing))
 
     # Resharding.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -113,17 +114,11 @@ class Service:
           Error: TIMED_OUT (it does not listen after 30 seconds), or why it ended at its start.
         """
         self.kill()
-        self._spawn()
-        self._await_address()
-
-    def _spawn(self) -> None:
         self._address_file.unlink(missing_ok=True)
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 [str(binary(self._program)), *self.flags, f"--address-file={self._address_file}"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=self._group, env=_environment())
-
-    def _await_address(self) -> None:
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
             try:
@@ -134,26 +129,23 @@ class Service:
                 self.address = text
                 return
             if not self.alive():
-                raise _error_of_log(self)
+                raise self.why_ended()
             if time.monotonic() > deadline:
                 raise Error("TIMED_OUT", f"{self.name} did not start within {_START_TIMEOUT:g} s; its log is "
                             f"{self.log}")
             time.sleep(0.01)
 
-    def _stop(self) -> None:
-        """Asks the process to end; see _reap."""
-        if self._process is not None and self.alive():
-            self._process.send_signal(signals.SIGTERM)
-            self._process.send_signal(signals.SIGCONT)
-
-    def _reap(self, deadline: float) -> None:
-        if self._process is None:
-            return
-        try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def why_ended(self) -> Error:
+        """Returns why the process ended at its start, in its own words."""
+        text = self.log.read_text(errors="replace")[-4000:]
+        metadata = {"log": str(self.log)}
+        found = re.findall(r"^error: ([A-Z_]+): (.*)$", text, re.MULTILINE)
+        if found:
+            return Error(found[-1][0], f"{self.name}: {found[-1][1]}", metadata)
+        if self.returncode == 2:  # usage
+            return Error("BAD_REQUEST", f"{self.name}: {text.strip()}", metadata)
+        return Error("INTERNAL", f"{self.name} ended with status {self.returncode} at its start: "
+                     f"{text[-500:].strip()}", metadata)
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.address} pid {self._process.pid if self._process else None}>"
@@ -172,19 +164,6 @@ def _reserve_port() -> socket.socket:
 def _environment() -> dict[str, str]:
     """Returns this process's environment without variables that would set flags of the services."""
     return {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
-
-
-def _error_of_log(service: Service) -> Error:
-    """Returns why a process ended at its start, in its own words."""
-    text = service.log.read_text(errors="replace")[-4000:]
-    found = re.findall(r"^error: ([A-Z_]+): (.*)$", text, re.MULTILINE)
-    if found:
-        return Error(found[-1][0], f"{service.name}: {found[-1][1]}", {"log": str(service.log)})
-    status = service._process.returncode if service._process is not None else None
-    if status == 2:  # usage
-        return Error("BAD_REQUEST", f"{service.name}: {text.strip()}", {"log": str(service.log)})
-    return Error("INTERNAL", f"{service.name} ended with status {status} at its start: {text[-500:].strip()}",
-                 {"log": str(service.log)})
 
 
 class Cluster:
@@ -258,18 +237,15 @@ class Cluster:
             "coordinator", "cairn-coordinator",
             [f"--listen=127.0.0.1:{self._port.getsockname()[1]}", f"--root={self.root}", *self._coordinator_flags],
             directory, group)
-        self.coordinator._spawn()
-        self.coordinator._await_address()
+        self.coordinator.restart()
         for rank in range(self.ranks):
             self.agents.append(Service(
                 f"agent-{rank}", "cairn-agent",
                 [f"--coordinator={self.coordinator.address}", f"--job={self.job}", f"--rank={rank}",
                  f"--world-size={self.ranks}", f"--root={self.root}",
                  f"--socket-directory={directory}/sockets-{rank}", *self._agent_flags], directory, group))
-        for agent in self.agents:
-            agent._spawn()
-        for agent in self.agents:
-            agent._await_address()
+        with concurrent.futures.ThreadPoolExecutor(self.ranks) as starting:
+            list(starting.map(Service.restart, self.agents))
         self.await_agents()
 
     def await_agents(self) -> None:
@@ -293,7 +269,7 @@ class Cluster:
                         raise refused from None
                 for agent in self.agents:
                     if not agent.alive():
-                        raise _error_of_log(agent)
+                        raise agent.why_ended()
                 if time.monotonic() > deadline:
                     raise Error("WORLD_INCOMPLETE", f"not all {self.ranks} agents registered within "
                                 f"{_START_TIMEOUT:g} s; their logs are in {self.directory}")
@@ -346,10 +322,13 @@ class Cluster:
             process.wait()
         services = [*self.agents, *([self.coordinator] if hasattr(self, "coordinator") else [])]
         for service in services:
-            service._stop()
+            service.kill(signals.SIGTERM)
+            service.kill(signals.SIGCONT)
         deadline = time.monotonic() + _STOP_TIMEOUT
+        while time.monotonic() < deadline and any(service.alive() for service in services):
+            time.sleep(0.01)
         for service in services:
-            service._reap(deadline)
+            service.kill()
         if self._port is not None:
             self._port.close()
         if reaper.stdin is not None:

@@ -129,7 +129,6 @@ TEST_F(PlanFileTest, Open_AnotherVersion_IsRefused) {
   EXPECT_FALSE(Open(newer).ok());
   const auto file = Open(Signed(newer));
   EXPECT_TRUE(HasReason(file.status(), Reason::kPlanUnknown)) << file.status();
-  EXPECT_NE(file.status().message().find("version is 2"), std::string::npos) << file.status();
 }
 
 TEST_F(PlanFileTest, Open_LengthsBeyondTheFile_TakeNoMemory) {

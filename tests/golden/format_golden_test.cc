@@ -1,6 +1,7 @@
 // Files that earlier versions wrote must be read for ever, byte for byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -82,7 +83,10 @@ TEST(BinHeaderGoldenTest, RenderHeader_Version1_EqualsTheKeptFile) {
   const auto items = Items();
   const std::string rendered = RenderHeader(items, Checksums(items), identity, aliases);
   const std::string golden = Golden("bin_header_v1_identity", rendered);
-  EXPECT_EQ(rendered, golden);
+  EXPECT_TRUE(rendered == golden)
+      << "the bytes differ from byte "
+      << std::mismatch(rendered.begin(), rendered.end(), golden.begin(), golden.end()).first - rendered.begin()
+      << " on, and tests/golden/bin_header_v1_identity stays: a new form is a new version";
   const auto parsed = ParseHeader(golden);
   ExpectItems(parsed);
   EXPECT_EQ(parsed->identity, identity);

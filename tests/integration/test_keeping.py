@@ -113,9 +113,8 @@ def test_bad_metrics_and_rules_are_refused_before_anything_is_saved(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster:
         client = cluster.connect(0)
         for metrics in ({"a b": 1}, {"loss": "low"}, {"": 1}, {"loss:min": 1}, [1], {f"m{i}": i for i in range(65)}):
-            with pytest.raises(cairn.Error, match="metric") as raised:
+            with raises_error("BAD_REQUEST"):
                 client.save(1, {"w": np.zeros(4)}, metrics=metrics)
-            assert raised.value.reason == "BAD_REQUEST"
         for rule in ("loss", "loss:lowest", ("loss",), ":min", 3):
             with pytest.raises(cairn.Error):
                 client.set_retention(keep_best=rule)
@@ -185,5 +184,5 @@ def test_script_changes_what_is_kept_without_a_client(tmp_path, monkeypatch):
         with raises_error("COORDINATOR_UNREACHABLE"):
             cairn.checkpoints.pin("demo", 3)
     monkeypatch.delenv("CAIRN_COORDINATOR")
-    with pytest.raises(cairn.Error, match="CAIRN_COORDINATOR"):
+    with raises_error("BAD_REQUEST"):
         cairn.checkpoints.pin("demo", 3)

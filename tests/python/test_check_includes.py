@@ -19,11 +19,16 @@ def tool():
     return module
 
 
-def faults(tool, tmp_path, sources: dict[str, list[str]]) -> list[str]:
+def written_includes(tool, tmp_path, sources: dict[str, list[str]]):
     for path, includes in sources.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("".join(f'#include "{include}"\n' for include in includes))
-    return tool.faults(tmp_path, list(sources))
+        (tmp_path / path).write_text("".join(f"#include {include}\n" for include in includes))
+    return tool.included_by(tmp_path, list(sources))
+
+
+def faults(tool, tmp_path, sources: dict[str, list[str]]) -> list[str]:
+    quoted = {path: [f'"{name}"' for name in names] for path, names in sources.items()}
+    return tool.faults(written_includes(tool, tmp_path, quoted))
 
 
 @pytest.mark.parametrize(("sources", "said"), [
@@ -55,6 +60,44 @@ def test_what_points_down_is_right(tool, tmp_path):
         "planner/save/f.h": ["mapping/g.h"],
         "mapping/g.h": [],
     }) == []
+
+
+PURE = "coordinator/save is pure and may include no "
+
+
+@pytest.mark.parametrize(("sources", "said"), [
+    ({"coordinator/save/a.cc": ["<thread>"]}, f"coordinator/save/a.cc:1: {PURE}thread: thread"),
+    ({"coordinator/save/a.h": ['"common/base/clock.h"']}, f"{PURE}clock: common/base/clock.h"),
+    ({"coordinator/save/a.cc": ['"x/b.h"'], "x/b.h": ['"x/c.h"'], "x/c.h": ["<vector>", "<poll.h>"]},
+     f"{PURE}descriptor: x/b.h -> x/c.h -> poll.h"),
+    ({"coordinator/save/a.cc": ['"x/a.h"'], "x/a.h": ['"x/b.h"'], "x/b.h": ['"x/a.h"', "<grpcpp/grpcpp.h>"]},
+     f"{PURE}gRPC: x/a.h -> x/b.h -> grpcpp/grpcpp.h"),
+    ({"agent/session/a.cc": ["<fstream>"]}, "agent/session is pure and may include no file: fstream"),
+])
+def test_pure_room_that_is_not_pure_is_named(tool, tmp_path, sources, said):
+    found = tool.purity_faults(written_includes(tool, tmp_path, sources))
+    assert len(found) == 1 and said in found[0], found
+
+
+def test_what_is_pure_is_right(tool, tmp_path):
+    assert tool.purity_faults(written_includes(tool, tmp_path, {
+        "coordinator/save/a.cc": ['"coordinator/save/a.h"', '"absl/time/time.h"', "<mutex>"],
+        "coordinator/save/a.h": ["<vector>"],
+        "coordinator/save/a_test.cc": ["<thread>"],
+        "coordinator/save/testing/b.cc": ["<fstream>"],
+        "coordinator/server/c.cc": ["<thread>", '"coordinator/save/a.h"'],
+    })) == []
+
+
+def test_header_of_common_for_one_room_is_named(tool, tmp_path):
+    includes = written_includes(tool, tmp_path, {
+        "common/base/mine.h": [], "common/base/mine.cc": ['"common/base/mine.h"'],
+        "common/base/two.h": [], "common/base/inner.h": [], "common/base/inner_user.cc": ['"common/base/inner.h"'],
+        "agent/writer/a.cc": ['"common/base/mine.h"', '"common/base/two.h"', '"common/base/inner.h"'],
+        "agent/writer/a_test.cc": ['"common/base/mine.h"'],
+        "agent/reader/b.cc": ['"common/base/two.h"'],
+    })
+    assert tool.one_user_faults(includes) == ["common/base/mine.h: only agent/writer includes it, so it belongs there"]
 
 
 def python_faults(tool, tmp_path, sources: dict[str, str]) -> list[str]:

@@ -286,16 +286,13 @@ def test_list_without_a_step_of_which_storage_does_not_tell_is_an_error(agent, c
     agent.page_size = 1
     assert client.checkpoints() == [1, 2], "all pages are asked for"
     agent.unread = {2: 1}
-    with pytest.raises(cairn.Error, match=r"demo@2: whether it is committed is not known, because storage did not "
-                       r"tell: open 0001\.deleted: EIO") as unknown:
+    with raises_error("STORAGE_ERROR", step="2"):
         client.checkpoints()
-    assert unknown.value.reason == "STORAGE_ERROR" and unknown.value.metadata["step"] == "2"
     assert client.tags() == {"old": 1, "paper": 2}, "its outcome is not needed for that"
     agent.unread = {2: 0}
     for look in (client.tags, lambda: client.load({}, step="paper")):
-        with pytest.raises(cairn.Error, match="demo@2: which tags it has is not known") as unknown:
+        with raises_error("STORAGE_ERROR"):
             look()
-        assert unknown.value.reason == "STORAGE_ERROR"
     assert job_requests.tagged(client._session, "old") == 1, "another step has it"
 
 
@@ -304,7 +301,7 @@ def test_close_detaches_and_later_calls_are_refused(agent):
     client.close()
     client.close()
     assert agent.detached == 1
-    with pytest.raises(cairn.Error, match="closed"):
+    with raises_error("BAD_REQUEST"):
         client.checkpoints()
 
 
@@ -341,22 +338,22 @@ def test_other_mistakes_are_refused(client):
     readonly = np.zeros(2)
     readonly.flags.writeable = False
     client.save(1, {"w": readonly}).wait()
-    with pytest.raises(cairn.Error, match="read-only"):
+    with raises_error("BAD_REQUEST"):
         client.load({"w": readonly})
     for mapping in (7, {}, {"aoa_statements": "a -> b"}, "{", [1]):
         with raises_error("BAD_REQUEST"):
             client.load({"w": np.zeros(2)}, mapping=mapping)
     with raises_error("INPUT_UNREADABLE"):
         client.load({"w": np.zeros(2)}, mapping=pathlib.Path("absent.aoa"))
-    with pytest.raises(cairn.Error, match=r"INPUT_UNREADABLE.*no file is at that path"):
+    with raises_error("INPUT_UNREADABLE"):
         client.load({"w": np.zeros(2)}, mapping="mappings/absent.aoa")
-    with pytest.raises(cairn.Error, match=r"BAD_REQUEST.*give pathlib\.Path"):
+    with raises_error("BAD_REQUEST"):
         client.load({"w": np.zeros(2)}, mapping=__file__)
     with raises_error("BAD_REQUEST"):
         client.load({"w": np.zeros(2)}, step=1, source="somewhere")
     circle = []
     circle.append(circle)
-    with pytest.raises(cairn.Error, match="circle"):
+    with raises_error("BAD_REQUEST"):
         client.save(2, {"x": circle})
 
 

@@ -1,7 +1,6 @@
 """What the client demands of the memory that an agent lends it, and when it lets go of that."""
 
 import numpy as np
-import pytest
 
 import cairn
 from cairn._base import probes
@@ -30,13 +29,12 @@ def test_memory_that_could_be_cut_off_is_refused(agent):
 def test_descriptor_socket_of_another_ranks_agent_is_refused_by_name(agent, client):
     """Two containers of one machine have sockets at the same path, and this one sees the wrong one."""
     agent.socket_owner = (1234, 7)
-    with pytest.raises(cairn.Error, match="agent of rank 7 of job demo, and not of rank 0") as caught:
+    with raises_error("RANK_CONFLICT") as caught:
         client.save(1, {"w": np.arange(8)})
-    assert caught.value.reason == "RANK_CONFLICT" and "--socket-directory" in str(caught.value)
+    assert "--socket-directory" in str(caught.value)
     agent.socket_owner = (1234, 0)
-    with pytest.raises(cairn.Error, match="another process") as caught:
+    with raises_error("AGENT_UNREACHABLE"):
         cairn.connect(agent.address)
-    assert caught.value.reason == "AGENT_UNREACHABLE"
     agent.socket_owner = None
     client.save(1, {"w": np.arange(8)}).wait()
 

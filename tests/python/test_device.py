@@ -147,9 +147,8 @@ def test_an_array_that_was_freed_is_named_and_the_next_save_works(gpu, agent, cl
     state = {"kept": gpu.array(random_array((10,))), "freed": gpu.array(random_array((10,)))}
     client.prepare(state)
     state["freed"].free()
-    with pytest.raises(cairn.Error, match="'freed': its memory is no device's") as error:
+    with raises_error("BAD_REQUEST", tensor="freed"):
         client.save(1, state)
-    assert error.value.reason == "BAD_REQUEST" and error.value.metadata["tensor"] == "freed"
     assert len(agent.cancelled) == 1
     del state["freed"]
     client.save(2, state, allow_dropped_names=True).wait()
@@ -192,14 +191,13 @@ def test_a_call_that_fails_ends_the_save_and_the_next_one_works(gpu, agent, clie
     state = {"w": gpu.array(random_array((10,)))}
     for function in ("cuEventRecord", "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"):
         gpu.fail(function)
-        with pytest.raises(cairn.Error, match="CUDA_ERROR_UNKNOWN") as error:
+        with raises_error("DEVICE_ERROR"):
             client.save(1, state)
-        assert error.value.reason == "DEVICE_ERROR"
     assert len(agent.cancelled) == 3
     client.save(1, state).wait()
     gc.collect()  # the errors have mappings in their tracebacks, which a driver that is broken cannot unpin
     gpu.set("broken", ILLEGAL_ADDRESS)
-    with pytest.raises(cairn.Error, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+    with raises_error("DEVICE_ERROR"):
         client.load(state)
     gpu.set("broken", 0)
 
@@ -343,9 +341,8 @@ def test_a_client_that_is_closed_while_the_driver_hangs_keeps_the_slab_mapped(gp
 def test_without_a_driver_arrays_on_gpus_are_refused(gpu, client, monkeypatch):
     array = gpu.array(random_array((10,)))
     monkeypatch.setenv("CAIRN_LIBCUDA", "/nowhere/libcuda.so.1")
-    with pytest.raises(cairn.Error, match=r"/nowhere/libcuda\.so\.1") as error:
+    with raises_error("DEVICE_ERROR") as error:
         client.save(1, {"w": array})
-    assert error.value.reason == "DEVICE_ERROR"
     action = str(error.value).partition("\nnext: ")[2]
     assert action.startswith("Install NVIDIA's driver") and "ILLEGAL_ADDRESS" not in action, action
     client.save(1, {"w": random_array((10,))}).wait()
@@ -355,10 +352,10 @@ def test_what_cannot_be_filled_is_refused(gpu, client):
     client.save(1, {"w": gpu.array(random_array((4, 5)))}).wait()
     read_only = gpu.array(random_array((4, 5)))
     read_only.__cuda_array_interface__["data"] = (read_only.address, True)
-    with pytest.raises(cairn.Error, match="read-only"):
+    with raises_error("BAD_REQUEST"):
         client.load({"w": read_only})
     repeated = gpu.array(random_array((4, 5)), strides=(0, 4))
-    with pytest.raises(cairn.Error, match="repeats elements"):
+    with raises_error("BAD_REQUEST"):
         client.load({"w": repeated})
 
 
@@ -394,13 +391,11 @@ def test_a_shard_that_is_kept_is_saved_as_its_array_is_then(gpu, one_slab, clien
     for step, values in ((1, first.values), (2, second.values)):
         assert [content for _, content in one_slab.committed[step][0]] == [values.tobytes()] * 3
     array.now = gpu.array(random_array((999,)))
-    with pytest.raises(cairn.Error, match=r"'shard': the array has shape \(999,\)") as error:
+    with raises_error("BAD_SHAPE"):
         client.save(3, {"shard": state["shard"]}, allow_dropped_names=True)
-    assert error.value.reason == "BAD_SHAPE"
     array.now = None
-    with pytest.raises(cairn.Error, match="'shard' is not on a GPU any more") as error:
+    with raises_error("BAD_REQUEST", tensor="shard"):
         client.save(3, {"shard": state["shard"]}, allow_dropped_names=True)
-    assert error.value.reason == "BAD_REQUEST" and error.value.metadata["tensor"] == "shard"
 
 
 def test_a_shard_that_is_kept_comes_after_the_stream_of_the_moment(gpu, client):
@@ -473,22 +468,18 @@ def test_descriptions_that_are_not_valid_are_refused_by_name(gpu, agent, client,
 def test_descriptions_that_lack_something_are_refused(gpu, missing):
     array = gpu.array(random_array((10,)))
     del array.__cuda_array_interface__[missing]
-    with pytest.raises(cairn.Error, match=f"no {missing}") as error:
+    with raises_error("BAD_REQUEST"):
         cairn.Shard(array, (10,), (0,))
-    assert error.value.reason == "BAD_REQUEST"
 
 
 @pytest.mark.parametrize("overlapped", [False, True])
-@pytest.mark.parametrize("interface, message", [
-    ({"shape": (100_000,)}, "its memory ends before it does"), ({"shape": (11,)}, "its memory ends before it does"),
-    ({"strides": (1 << 20,)}, "its memory ends before it does"), ({"data": (0, False)}, "its memory is no device's"),
-    ({"shape": (2,), "strides": (2**62,)}, "its memory ends before it does"),
-    ({"data": (4096, False)}, "its memory is no device's"), ({"data": (None, False)}, "its memory is no device's")])
-def test_arrays_without_enough_memory_are_refused_before_a_copy(gpu, client, interface, message, overlapped):
+@pytest.mark.parametrize("interface", [
+    {"shape": (100_000,)}, {"shape": (11,)}, {"strides": (1 << 20,)}, {"shape": (2,), "strides": (2**62,)},
+    {"data": (0, False)}, {"data": (4096, False)}, {"data": (None, False)}])
+def test_arrays_without_enough_memory_are_refused_before_a_copy(gpu, client, interface, overlapped):
     state = {"other": gpu.array(random_array((10,))), "w": gpu.array(random_array((10,)), **interface)}
-    with pytest.raises(cairn.Error, match=f"'w': {message}") as error:
+    with raises_error("BAD_REQUEST", tensor="w"):
         client.save(1, state, overlap=[list(state.values())] if overlapped else None, check_overlap=True)
-    assert error.value.reason == "BAD_REQUEST" and error.value.metadata["tensor"] == "w"
     assert gpu.count("bytes_to_host") == gpu.count("cuLaunchKernel") == 0
     client.save(1, {"other": state["other"]}, allow_dropped_names=True).wait()
 

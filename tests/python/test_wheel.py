@@ -61,16 +61,33 @@ def test_wheel_asks_for_what_the_tests_run_with(metadata):
     assert asked == lines("run") | {f"{line.replace('==', '>=')}; extra == 'torch'" for line in lines("torch")}
 
 
-def test_installed_wheel_saves_and_loads(wheel, tmp_path):
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Runs a script of this folder with an environment that has the wheel and not the checkout."""
+    place = tmp_path_factory.mktemp("installed")
     environment = {name: value for name, value in os.environ.items() if name not in ("CAIRN_BIN_DIR", "PYTHONPATH")}
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
-    python = tmp_path / "venv/bin/python"
+    run(sys.executable, "-m", "venv", "--without-pip", place / "venv")
+    python = place / "venv/bin/python"
     run(sys.executable, "-m", "pip", "--quiet", f"--python={python}", "install", "--no-deps", wheel, env=environment)
     # The packages that the wheel depends on come from the tests' environment.
-    site = next((tmp_path / "venv/lib").glob("python*/site-packages"))
+    site = next((place / "venv/lib").glob("python*/site-packages"))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # One thread of PyTorch is faster than many beside other tests.
+    environment |= {"PATH": f"{python.parent}:/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+
+    def run_script(name, argument) -> str:
+        script = place / name  # a copy: the directory of a script is on Python's path
+        script.write_bytes((REPOSITORY / "tests/python" / name).read_bytes())
+        return run(python, script, argument, cwd=place, env=environment)
+
+    return run_script
+
+
+def test_installed_wheel_saves_and_loads(installed):
     built = run(REPOSITORY / "dist/bin/cairn", "--version").removeprefix("cairn ").strip()
-    script = tmp_path / "installed_wheel.py"  # a copy: the directory of a script is on Python's path
-    script.write_bytes((REPOSITORY / "tests/python/installed_wheel.py").read_bytes())
-    environment["PATH"] = f"{python.parent}:/usr/bin:/bin"
-    assert "The wheel works" in run(python, script, built, cwd=tmp_path, env=environment)
+    assert "The wheel works" in installed("installed_wheel.py", built)
+
+
+def test_readme_is_true(installed):
+    pytest.importorskip("torch")
+    assert "The README's program works" in installed("readme_program.py", REPOSITORY / "README.md")

@@ -1,4 +1,6 @@
-#include "tools/docs/errors_page.h"
+// Prints docs/errors.md, made from the table of reasons.
+#include <iostream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
@@ -28,8 +30,6 @@ of the rest; several faults of one input are reported together, with their numbe
 |---|---|---|---|
 )";
 
-}  // namespace
-
 std::string RenderErrorsPage() {
   std::string page = kIntroduction;
   for (const ReasonInfo& info : ReasonTable()) {
@@ -39,4 +39,7 @@ std::string RenderErrorsPage() {
   return page;
 }
 
+}  // namespace
 }  // namespace cairn
+
+int main() { std::cout << cairn::RenderErrorsPage(); }

@@ -70,7 +70,7 @@ class AgentPlace:
             raise Error("WORLD_SIZE_MISMATCH", f"the agent at {self.address} is that of rank {rank} of {world} of job "
                         f"{job}, and this process has {self.variable}={self.rank} of "
                         f"{self.world_variable}={self.world}",
-                        {"job": job, "rank": str(self.rank),
+                        {"job": job, "rank": str(self.rank), "agent_rank": str(rank), "agent_world_size": str(world),
                          "next": "Start as many agents as trainers: `cairn run --ranks` and `cairn up --ranks` take "
                          "the number of trainers of one machine. A trainer that is a job by itself, whatever the "
                          "launcher says, gives its agent's address to cairn.connect; and one whose job has other ranks "
@@ -79,7 +79,7 @@ class AgentPlace:
             # Without this, each of the two would be given the other's random state, objects and shards.
             raise Error("RANK_CONFLICT", f"the agent at {self.address} is that of rank {rank} of job {job}, and this "
                         f"process has {self.variable}={self.rank}",
-                        {"job": job, "rank": str(self.rank),
+                        {"job": job, "rank": str(self.rank), "agent_rank": str(rank), "agent_world_size": str(world),
                          "next": f"Let rank {self.rank} connect to the agent of rank {self.rank}: CAIRN_AGENT with "
                          "{rank} in its path, or a directory of agents, leads each rank to its own. If the launcher "
                          "gives the numbers as its processes come, give each agent that of its machine's processes. A "

@@ -140,8 +140,8 @@ class RetentionCalls:
 
         Raises:
           Error: BAD_REQUEST (a rule is none, or there is no rule), RETENTION_UNREADABLE (the job's rules cannot be
-            read), COORDINATOR_UNREACHABLE, STORAGE_STALLED. If some checkpoints were deleted before, it says how many;
-            calling it again goes on.
+            read), COORDINATOR_UNREACHABLE, STORAGE_STALLED. If some checkpoints were deleted before, its
+            metadata says how many (`deleted`); calling it again goes on.
         """
         request = wire.CHECKPOINTS["PruneCheckpoints"].request(dry_run=dry_run)
         if any(rule is not None for rule in (keep_last, keep_every, keep_best)):
@@ -157,7 +157,8 @@ class RetentionCalls:
                 pruned = sum(choice.pruned for choice in choices.values())
                 done = "looked at" if dry_run else "deleted"
                 raise Error(error.reason, f"after {pruned - left} of {pruned} checkpoints were {done}: "
-                            f"{error.message}", error.metadata) from error
+                            f"{error.message}",
+                            error.metadata | ({} if dry_run else {"deleted": str(pruned - left)})) from error
             # A later answer says what became of the steps that it names. The others are deleted by then.
             choices.update((choice.step, PruneChoice(choice.step, choice.prune, choice.why))
                            for choice in response.choices)

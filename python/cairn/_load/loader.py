@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from cairn._agent import connection, shared_memory
 from cairn._agent.connection import AgentConnection
 from cairn._base import probes, wire
 from cairn._base.errors import Error
-from cairn._base.results import DeviceReport, LoadReport
+from cairn._base.results import DeviceReport, LoadReport, listed
 from cairn._gpu.devices import Devices
 from cairn._load import receiver
 from cairn._load.offload import to_host
@@ -25,6 +26,16 @@ from cairn._state.entries import PerRankValues
 from cairn._state.layout import DeclaredState
 from cairn._state.mapping import MappingLike, declare_mapping
 from cairn._state.objects import decode
+
+_log = logging.getLogger("cairn")
+
+
+def tell_unfilled(report: LoadReport, job: str, rank: int) -> None:
+    """Warns of what a load that is not strict left as it was. All ranks have the same names, so one says it."""
+    if report.missing and rank == 0:
+        _log.warning("%s: the load%s with strict=False did not find %d of the state's names, so these stay as they "
+                     "were: %s", job, "" if report.step is None else f" of step {report.step}", len(report.missing),
+                     listed(report.missing))
 
 
 class Loader:

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from cairn._base.errors import Error
 from cairn._base.results import Checkpoint
+from cairn._load.loader import tell_unfilled
 from cairn.client import Client, Saving
 from cairn.torch._dcp.checkpoint_id import check_series, step_of
 from cairn.torch._dcp.default_client import own_client
@@ -135,7 +136,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
                                   "allow_partial_load=True), which leaves such values alone.")
         raise error
     if partial:
-        client._tell_unfilled(report)
+        tell_unfilled(report, client.job, client.rank)
     for key, value in state_dict.items():
         if isinstance(value, Stateful):
             value.load_state_dict(states[key])

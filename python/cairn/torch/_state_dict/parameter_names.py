@@ -195,12 +195,8 @@ def _qualified(module: torch.nn.Module, name: str) -> str:
     parts = []
     at: Any = module
     for part in name.split("."):
-        wrapped = part in _WRAPPERS or (part == "module" and _is_parallel(at))
-        if not wrapped:
+        of_parallel = part == "module" and any(base.__name__ in _PARALLEL for base in type(at).__mro__)
+        if part not in _WRAPPERS and not of_parallel:
             parts.append(part)
         at = getattr(at, part, None)
     return ".".join(parts)
-
-
-def _is_parallel(module: Any) -> bool:
-    return any(base.__name__ in _PARALLEL for base in type(module).__mro__)

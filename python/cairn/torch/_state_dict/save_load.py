@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex
 
 from cairn._base.errors import Error, next_action
 from cairn._base.results import LoadReport, listed
+from cairn._load.loader import tell_unfilled
 from cairn._state.entries import PerRank
 from cairn._state.mapping import MappingLike
 from cairn.client import Client, Saving
@@ -104,7 +105,7 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
     """
     report = fill(client, state_dict, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
     if not strict:
-        client._tell_unfilled(report)
+        tell_unfilled(report, client.job, client.rank)
     return report
 
 

@@ -38,7 +38,7 @@ class StoredValues:
         """
         if name in self._objects:
             return self._objects[name]
-        if self._has_parts(name):
+        if self._parts(name):
             return self._join(name, template)
         return self._within(name)
 
@@ -46,9 +46,6 @@ class StoredValues:
         """Returns the positions of the names that begin with this one and a dot."""
         # "/" is the character after ".".
         return range(bisect.bisect_left(self._names, f"{name}."), bisect.bisect_left(self._names, f"{name}/"))
-
-    def _has_parts(self, name: str) -> bool:
-        return len(self._parts(name)) > 0
 
     def _join(self, name: str, template: Any) -> Any:
         """Makes a dict or list of its parts."""
