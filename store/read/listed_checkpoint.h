@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cairn/v1/checkpoint_service.pb.h"
-#include "store/read/checkpoint_store.h"
+#include "store/read/step_record.h"
 
 namespace cairn {
 
