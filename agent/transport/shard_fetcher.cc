@@ -273,8 +273,15 @@ std::vector<uint32_t> ShardFetcher::waiting_for() {
 
 std::string ShardFetcher::transport() {
   MutexLock lock(mutex_);
-  if (mapped_used_ && fetched_used_) return "shared-memory+grpc";
-  return mapped_used_ ? "shared-memory" : fetched_used_ ? "grpc" : "";
+  std::string used = mapped_used_ ? "shared-memory" : "";
+  if (fetched_used_) absl::StrAppend(&used, used.empty() ? "" : "+", "grpc");
+  if (!used.empty() && !refusal_.empty()) absl::StrAppend(&used, " (nccl: ", refusal_, ")");
+  return used;
+}
+
+void ShardFetcher::Decide(const v1::Exchange& exchange) {
+  MutexLock lock(mutex_);
+  refusal_ = exchange.reason();
 }
 
 }  // namespace cairn

@@ -42,6 +42,7 @@ class ShardFetcher final : public ShardSource {
   ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, const PeerMap& peers, ShardFetcherOptions options);
   ~ShardFetcher() override;
 
+  void Decide(const v1::Exchange& exchange) override;
   absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to) override;
   void Stop() override;
   std::vector<uint32_t> waiting_for() override;
@@ -97,6 +98,7 @@ class ShardFetcher final : public ShardSource {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
   bool mapped_used_ ABSL_GUARDED_BY(mutex_) = false;
   bool fetched_used_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string refusal_ ABSL_GUARDED_BY(mutex_);  // why shards go no other way; empty if nobody wanted that
 };
 
 }  // namespace cairn

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
 #include "common/file/retry.h"
+#include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -80,7 +81,11 @@ absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t 
                      absl::StrCat(path, " has ", info.st_size, " bytes, at most ", max_bytes, " are read"),
                      {{"file", path}});
   }
-  std::string bytes(static_cast<size_t>(info.st_size), '\0');
+  std::string bytes;
+  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read the ", info.st_size, " bytes of ", path), [&] {
+    bytes.resize(static_cast<size_t>(info.st_size));
+    return absl::OkStatus();
+  }));
   size_t got = 0;  // less than the size if the file became shorter meanwhile
   if (const int error = ReadFullyAt(fd, bytes.data(), bytes.size(), 0, got); error != 0) {
     return ErrnoError(error, "read", path);
