@@ -1,9 +1,8 @@
 #include "corpus/preprocess/tokenizer_choice.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/load_tokenizer.h"
@@ -17,12 +16,13 @@ constexpr uint32_t kCaseExtraIds = 100;
 
 absl::Status Need(const std::string& value, std::string_view flag, std::string_view type, std::string_view what) {
   if (!value.empty()) return absl::OkStatus();
-  return MakeError(Reason::kBadRequest, fmt::format("--tokenizer-type {} needs {}, {}", type, flag, what));
+  return MakeError(Reason::kBadRequest, absl::StrCat("--tokenizer-type ", std::string(type), " needs ",
+                                                     std::string(flag), ", ", std::string(what)));
 }
 
 absl::StatusOr<uint32_t> IdOf(const Tokenizer& tokenizer, std::string_view token) {
   if (const std::optional<uint32_t> id = tokenizer.IdOf(token)) return *id;
-  return MakeError(Reason::kBadTokenizer, fmt::format("the vocabulary has no token {}", token));
+  return MakeError(Reason::kBadTokenizer, absl::StrCat("the vocabulary has no token ", std::string(token)));
 }
 
 absl::StatusOr<ChosenTokenizer> WordPiece(const TokenizerChoice& choice, bool lower_case) {
@@ -67,10 +67,10 @@ absl::StatusOr<ChosenTokenizer> Load(const TokenizerChoice& choice) {
   if (choice.type == "BertWordPieceLowerCase") return WordPiece(choice, /*lower_case=*/true);
   if (choice.type == "GPT2BPETokenizer") return Gpt2(choice);
   if (choice.type == "HuggingFaceTokenizer") return HuggingFace(choice);
-  return MakeError(Reason::kBadRequest,
-                   fmt::format("--tokenizer-type {} is none of BertWordPieceCase, BertWordPieceLowerCase, "
-                               "GPT2BPETokenizer, HuggingFaceTokenizer",
-                               choice.type));
+  return MakeError(
+      Reason::kBadRequest,
+      absl::StrCat("--tokenizer-type ", choice.type,
+                   " is none of BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer, HuggingFaceTokenizer"));
 }
 
 }  // namespace
@@ -85,10 +85,11 @@ absl::StatusOr<ChosenTokenizer> LoadChosenTokenizer(const TokenizerChoice& choic
     chosen.framing.end_of_document.reset();
     chosen.end_of_document_is_added = false;
   } else if (!chosen.framing.end_of_document) {
-    return MakeError(Reason::kBadTokenizer,
-                     fmt::format("--append-eod: {} names neither an eos_token nor a sep_token in "
-                                 "tokenizer_config.json, so there is no token to append",
-                                 choice.tokenizer_model));
+    return MakeError(
+        Reason::kBadTokenizer,
+        absl::StrCat(
+            "--append-eod: ", choice.tokenizer_model,
+            " names neither an eos_token nor a sep_token in tokenizer_config.json, so there is no token to append"));
   }
   return chosen;
 }
