@@ -11,7 +11,7 @@
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/preprocess/line_batches.h"
-#include "corpus/preprocess/ordered_work.h"
+#include "corpus/io/ordered_work.h"
 #include "corpus/preprocess/partitioned_writer.h"
 
 namespace cairn::corpus {

@@ -1,7 +1,7 @@
 // Takes items, works on them on several threads, and delivers the results in the order of the items. Only a bounded
 // number of items is under way.
-#ifndef CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
-#define CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
+#ifndef CAIRN_CORPUS_IO_ORDERED_WORK_H_
+#define CAIRN_CORPUS_IO_ORDERED_WORK_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -143,4 +143,4 @@ class OrderedWork {
 
 }  // namespace cairn::corpus
 
-#endif  // CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
+#endif  // CAIRN_CORPUS_IO_ORDERED_WORK_H_
