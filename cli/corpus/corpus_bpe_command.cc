@@ -26,6 +26,7 @@
 #include "common/status/status.h"
 #include "corpus/bpe/encode_lines.h"
 #include "corpus/bpe/load_tokenizer.h"
+#include "corpus/pipeline/load_tokenizer.h"
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
@@ -299,7 +300,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
   CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
                          arguments.merges.empty()
-                             ? corpus::LoadBpeTokenizer(arguments.tokenizer, load)
+                             ? corpus::LoadTokenizer(arguments.tokenizer, load)
                              : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
   const std::atomic<bool>& interrupted = InterruptFlag();
   corpus::OutputFile::Options place;

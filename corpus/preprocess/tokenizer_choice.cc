@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/bpe/load_tokenizer.h"
+#include "corpus/pipeline/load_tokenizer.h"
 #include "corpus/preprocess/hf_framing.h"
 #include "corpus/wordpiece/wordpiece.h"
 
@@ -57,7 +57,7 @@ absl::StatusOr<ChosenTokenizer> HuggingFace(const TokenizerChoice& choice) {
       Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a directory with a tokenizer.json, or the file"));
   CAIRN_ASSIGN_OR_RETURN(const HfFiles files, ReadHfFiles(choice.tokenizer_model));
   ChosenTokenizer chosen;
-  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadBpeTokenizer(choice.tokenizer_model));
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadTokenizer(choice.tokenizer_model));
   CAIRN_ASSIGN_OR_RETURN(chosen.framing, HfFraming(files, choice.tokenizer_model, *chosen.tokenizer));
   return chosen;
 }

@@ -1,0 +1,192 @@
+#include "corpus/pipeline/load_tokenizer.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/json_reader.h"
+#include "corpus/pipeline/normalizer.h"
+#include "corpus/pipeline/pipeline_tokenizer.h"
+#include "corpus/pipeline/pre_tokenizer.h"
+#include "corpus/pipeline/unigram.h"
+#include "corpus/pipeline/word_model.h"
+
+namespace cairn::corpus {
+namespace {
+
+namespace json = simdjson::dom;
+
+class ModelReader {
+ public:
+  ModelReader(const JsonReader& reader, json::object model) : reader_(reader), model_(model) {}
+
+  // Reads the model. If it reads bytes, it takes the last step of the pre-tokenizer off, which writes them as text.
+  absl::StatusOr<std::unique_ptr<WordModel>> Read(PreTokenizerSteps& pre_tokenizer) {
+    CAIRN_ASSIGN_OR_RETURN(std::string type, reader_.String(model_, "type"));
+    json::element vocab;
+    if (model_.at_key("vocab").get(vocab)) return reader_.Bad("model.vocab is missing");
+    if (type == "Unigram" || (type.empty() && vocab.is_array())) return Unigram(vocab);
+    CAIRN_ASSIGN_OR_RETURN(vocab_, reader_.Vocab(vocab));
+    json::element member;
+    if (type == "BPE" || (type.empty() && !model_.at_key("merges").get(member))) return Bpe(pre_tokenizer);
+    if (type != "WordPiece" && type != "WordLevel") return reader_.Unsupported(absl::StrCat("a model of type ", type));
+    TokenMap map(vocab_.begin(), vocab_.end());
+    CAIRN_ASSIGN_OR_RETURN(const std::string unknown, reader_.String(model_, "unk_token"));
+    const auto it = map.find(unknown);
+    const auto unknown_id = it == map.end() ? std::nullopt : std::optional<uint32_t>(it->second);
+    if (type == "WordLevel") return WordLevelModel(std::move(map), unknown_id);
+    WordPieceRules rules = {.unknown = unknown_id, .prefix = "##"};
+    if (!model_.at_key("continuing_subword_prefix").get(member)) {
+      CAIRN_ASSIGN_OR_RETURN(rules.prefix, reader_.String(model_, "continuing_subword_prefix"));
+    }
+    if (!model_.at_key("max_input_chars_per_word").get(member) && member.get(rules.max_characters)) {
+      return reader_.Bad("max_input_chars_per_word is no number");
+    }
+    return WordPieceModel(std::move(map), std::move(rules));
+  }
+
+  // The texts of the model's tokens with their ids. Valid after Read().
+  const TokenIds& vocab() const { return vocab_; }
+
+ private:
+  absl::StatusOr<std::unique_ptr<WordModel>> Unigram(json::element vocab) {
+    UnigramRules rules;
+    json::array entries;
+    if (vocab.get(entries)) return reader_.Bad("model.vocab is no list");
+    for (const json::element entry : entries) {
+      json::array pair;
+      std::string_view token;
+      double score;
+      if (entry.get(pair) || pair.size() != 2 || pair.at(0).get(token) || pair.at(1).get(score)) {
+        return reader_.Bad(absl::StrCat("entry ", rules.vocab.size(), " of model.vocab is not [token, score]"));
+      }
+      if (rules.vocab.size() > kMaxTokenId) return reader_.Bad("the vocabulary has more than 2^24 tokens");
+      vocab_.emplace_back(token, static_cast<uint32_t>(rules.vocab.size()));
+      rules.vocab.emplace_back(token, score);
+    }
+    json::element unknown;
+    if (!model_.at_key("unk_id").get(unknown) && !unknown.is_null()) {
+      CAIRN_ASSIGN_OR_RETURN(rules.unknown, reader_.Id(unknown, "unk_id"));
+      if (*rules.unknown >= rules.vocab.size()) return reader_.Bad("unk_id is beyond the vocabulary");
+    }
+    for (const char* key : {"alpha", "nbest_size"}) {
+      if (!model_.at_key(key).get(unknown) && !unknown.is_null()) return reader_.Unsupported(key);
+    }
+    CAIRN_ASSIGN_OR_RETURN(rules.byte_fallback, reader_.Bool(model_, "byte_fallback", false));
+    return UnigramModel(rules);
+  }
+
+  absl::StatusOr<std::unique_ptr<WordModel>> Bpe(PreTokenizerSteps& pre_tokenizer) {
+    json::element member;
+    double dropout = 0;
+    if (!model_.at_key("dropout").get(member) && !member.is_null() && (member.get(dropout) || dropout != 0)) {
+      return reader_.Unsupported("dropout");
+    }
+    CAIRN_ASSIGN_OR_RETURN(const std::string prefix, reader_.String(model_, "continuing_subword_prefix"));
+    CAIRN_ASSIGN_OR_RETURN(const std::string suffix, reader_.String(model_, "end_of_word_suffix"));
+    CAIRN_ASSIGN_OR_RETURN(const bool byte_fallback, reader_.Bool(model_, "byte_fallback", false));
+    CAIRN_ASSIGN_OR_RETURN(const bool ignore_merges, reader_.Bool(model_, "ignore_merges", false));
+    CAIRN_ASSIGN_OR_RETURN(const std::string unknown, reader_.String(model_, "unk_token"));
+    CAIRN_ASSIGN_OR_RETURN(const bool fuse_unknown, reader_.Bool(model_, "fuse_unk", false));
+    const bool by_bytes = pre_tokenizer.ends_in_byte_level && prefix.empty() && suffix.empty() && !byte_fallback;
+    if (by_bytes) pre_tokenizer.steps.pop_back();
+    BpeModel model;
+    if (!by_bytes) model.set_characters(prefix, suffix, byte_fallback);
+    const TokenMap id_of(vocab_.begin(), vocab_.end());
+    for (const auto& [text, id] : vocab_) {
+      // A text outside of the byte-level alphabet can only be an added token, because no bytes lead to it.
+      auto bytes = by_bytes ? FromByteLevel(text) : text;
+      if (bytes) model.AddToken(*std::move(bytes), id);
+    }
+    CAIRN_RETURN_IF_ERROR(AddMerges(id_of, prefix.size(), model));
+    model.set_ignore_merges(ignore_merges);
+    if (!unknown.empty()) {
+      const auto it = id_of.find(unknown);
+      if (it == id_of.end()) return reader_.Bad(absl::StrCat("unk_token '", unknown, "' is not in the vocabulary"));
+      model.set_unknown(it->second, fuse_unknown);
+    }
+    return BpeWordModel(std::move(model), by_bytes);
+  }
+
+  absl::Status AddMerges(const TokenMap& id_of, size_t prefix, BpeModel& model) {
+    json::element member;
+    if (model_.at_key("merges").get(member)) return reader_.Bad("model.merges is missing");
+    CAIRN_ASSIGN_OR_RETURN(const TokenPairs merges, reader_.Merges(member));
+    for (size_t rank = 0; rank < merges.size(); ++rank) {
+      const auto& [left, right] = merges[rank];
+      const std::string joined = left + (right.size() < prefix ? "" : right.substr(prefix));
+      uint32_t ids[3];
+      size_t part = 0;
+      for (const std::string& text : {left, right, joined}) {
+        const auto it = id_of.find(text);
+        if (it == id_of.end()) {
+          return reader_.Bad(absl::StrCat("merge ", rank + 1, " ('", left.substr(0, 60), "' + '", right.substr(0, 60),
+                                          "'): '", text.substr(0, 120), "' is not in the vocabulary"));
+        }
+        ids[part++] = it->second;
+      }
+      model.AddMerge(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
+    }
+    return absl::OkStatus();
+  }
+
+  const JsonReader& reader_;
+  const json::object model_;
+  TokenIds vocab_;
+};
+
+absl::Status RefuseCutsAndFills(const JsonReader& reader, json::object object) {
+  json::element member;
+  if (!object.at_key("truncation").get(member) && !member.is_null()) return reader.Unsupported("truncation");
+  json::object padding, strategy;
+  if (!object.at_key("padding").get(padding) && !padding.at_key("strategy").get(strategy)) {
+    return reader.Unsupported("padding to a fixed length");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParsePipeline(const std::string& content, const std::string& name) {
+  const JsonReader reader{name};
+  json::parser parser;
+  CAIRN_ASSIGN_OR_RETURN(const json::element document, reader.Parse(parser, content));
+  json::object object, model;
+  if (document.get(object)) return reader.Bad("not a JSON object");
+  if (object.at_key("model").get(model)) return reader.Bad("has no model");
+  CAIRN_RETURN_IF_ERROR(RefuseCutsAndFills(reader, object));
+  PipelineTokenizer::Parts parts;
+  PreTokenizerSteps pre_tokenizer;
+  json::element member;
+  if (!object.at_key("normalizer").get(member)) CAIRN_RETURN_IF_ERROR(ReadNormalizer(reader, member, parts.normalizer));
+  if (!object.at_key("pre_tokenizer").get(member)) {
+    CAIRN_ASSIGN_OR_RETURN(pre_tokenizer, ReadPreTokenizer(reader, member));
+  }
+  ModelReader model_reader(reader, model);
+  CAIRN_ASSIGN_OR_RETURN(parts.model, model_reader.Read(pre_tokenizer));
+  parts.pre_tokenizer = std::move(pre_tokenizer.steps);
+  if (!object.at_key("added_tokens").get(member)) {
+    CAIRN_ASSIGN_OR_RETURN(parts.added, reader.Added(member, model_reader.vocab()));
+  }
+  for (const auto& [text, id] : model_reader.vocab()) parts.vocab_size = std::max(parts.vocab_size, id + 1);
+  for (const AddedToken& token : parts.added) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<PipelineTokenizer> tokenizer, PipelineTokenizer::Create(std::move(parts)));
+  return tokenizer;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path, const BpeLoadOptions& options) {
+  // Byte-level BPE with one rule has an encoder of its own, which is faster.
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadBpeTokenizer(path, options);
+  if (tokenizer.ok() || tokenizer.status().code() != absl::StatusCode::kUnimplemented) return tokenizer;
+  CAIRN_ASSIGN_OR_RETURN(const std::string file, FindTokenizerFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(file));
+  return ParsePipeline(content, file);
+}
+
+}  // namespace cairn::corpus
