@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "corpus/unicode/characters.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -20,7 +21,7 @@ size_t CharacterBefore(std::string_view text, size_t position) {
 }
 
 bool IsWordCharacter(const Character& character) {
-  return (character.char_class & (kLetter | kNumber | kMark)) || character.code_point == '_';
+  return character.code_point != Character::kInvalid && (FlagsOf(character.code_point) & kWordPart);
 }
 
 }  // namespace

@@ -96,11 +96,11 @@ void BpeModel::Finish() {
 }
 
 // The joints are known by the bytes of tokens. So the bytes of every symbol must be those of the text, unless it never
-// merges; and what becomes of a character may not depend on its neighbours.
+// merges; no character may vanish; and what becomes of a character may not depend on its neighbours.
 bool BpeModel::CanCutCharacters() const {
   if (ignore_merges_ || !prefix_.empty() || !suffix_.empty()) return false;
   const bool all_bytes = byte_fallback_ && std::find(fallback_.begin(), fallback_.end(), kNone) == fallback_.end();
-  if (unknown_ != kNone && !all_bytes && (fuse_unknown_ || byte_fallback_)) return false;
+  if (!all_bytes && (unknown_ == kNone || fuse_unknown_ || byte_fallback_)) return false;
   const auto has_other_bytes = [&](uint32_t id) {
     return id == unknown_ || (byte_fallback_ && std::find(fallback_.begin(), fallback_.end(), id) != fallback_.end());
   };

@@ -32,10 +32,13 @@ class ModelReader {
     json::element vocab;
     if (model_.at_key("vocab").get(vocab)) return reader_.Bad("model.vocab is missing");
     if (type == "Unigram" || (type.empty() && vocab.is_array())) return Unigram(vocab);
-    CAIRN_ASSIGN_OR_RETURN(vocab_, reader_.Vocab(vocab));
     json::element member;
-    if (type == "BPE" || (type.empty() && !model_.at_key("merges").get(member))) return Bpe(pre_tokenizer);
-    if (type != "WordPiece" && type != "WordLevel") return reader_.Unsupported(absl::StrCat("a model of type ", type));
+    if (type.empty() && !model_.at_key("merges").get(member)) type = "BPE";
+    if (type != "BPE" && type != "WordPiece" && type != "WordLevel") {
+      return reader_.Unsupported(absl::StrCat("a model of type ", type));
+    }
+    CAIRN_ASSIGN_OR_RETURN(vocab_, reader_.Vocab(vocab));
+    if (type == "BPE") return Bpe(pre_tokenizer);
     TokenMap map(vocab_.begin(), vocab_.end());
     CAIRN_ASSIGN_OR_RETURN(const std::string unknown, reader_.String(model_, "unk_token"));
     const auto it = map.find(unknown);

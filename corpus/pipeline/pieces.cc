@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/status/status.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 

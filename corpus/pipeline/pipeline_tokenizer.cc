@@ -8,7 +8,7 @@
 #include "common/status/status.h"
 #include "corpus/bpe/id_cache.h"
 #include "corpus/unicode/class_table.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

@@ -8,9 +8,9 @@
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/scanners.h"
-#include "corpus/pipeline/characters.h"
+#include "corpus/unicode/characters.h"
 #include "corpus/pipeline/text_pattern.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

@@ -4,10 +4,11 @@
 #include <span>
 #include <utility>
 
+#include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/compiled_pattern.h"
 #include "corpus/bpe/pretokenizer.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {
@@ -76,7 +77,11 @@ absl::StatusOr<FindMatches> ReadPattern(const JsonReader& reader, simdjson::dom:
   if (!is_expression && pattern.at_key("String").get(member)) return reader.Bad("a pattern is neither String nor Regex");
   CAIRN_ASSIGN_OR_RETURN(std::string text, reader.String(pattern, is_expression ? "Regex" : "String"));
   if (text.empty()) return reader.Unsupported("an empty pattern");
-  if (is_expression) return MatchExpression(text);
+  if (is_expression) {
+    absl::StatusOr<FindMatches> find = MatchExpression(text);
+    if (!find.ok()) return Annotate(find.status(), reader.name, {{"file", reader.name}});
+    return find;
+  }
   return MatchLiteral(std::move(text));
 }
 

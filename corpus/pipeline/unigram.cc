@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

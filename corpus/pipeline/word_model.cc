@@ -4,7 +4,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

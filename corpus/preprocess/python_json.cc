@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

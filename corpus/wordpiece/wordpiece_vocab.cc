@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

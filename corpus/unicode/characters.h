@@ -1,9 +1,9 @@
 // Says what Hugging Face tokenizers takes each Unicode scalar value for.
 //
 // The tables were observed and not derived from a Unicode version, because its parts use different ones: see
-// generate_tables.py.
-#ifndef CAIRN_CORPUS_PIPELINE_CHARACTERS_H_
-#define CAIRN_CORPUS_PIPELINE_CHARACTERS_H_
+// generate_character_tables.py.
+#ifndef CAIRN_CORPUS_UNICODE_CHARACTERS_H_
+#define CAIRN_CORPUS_UNICODE_CHARACTERS_H_
 
 #include <cstdint>
 #include <string>
@@ -32,4 +32,4 @@ void AppendLower(char32_t scalar, std::string& out);
 
 }  // namespace cairn::corpus
 
-#endif  // CAIRN_CORPUS_PIPELINE_CHARACTERS_H_
+#endif  // CAIRN_CORPUS_UNICODE_CHARACTERS_H_

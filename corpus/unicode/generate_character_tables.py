@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes character_tables.inc: how Hugging Face tokenizers sees each Unicode scalar value, as observed.
 
-    python3 corpus/pipeline/generate_tables.py > corpus/pipeline/character_tables.inc
+    python3 corpus/unicode/generate_character_tables.py > corpus/unicode/character_tables.inc
 
 Its parts use different Unicode versions, so only observation gives them. Run this again when a new version of
 tokenizers gives other ids, and only then.
@@ -76,7 +76,7 @@ def write(name, kind, entries):
 
 
 def main():
-    print(f"// Observed in tokenizers {tokenizers.__version__} by generate_tables.py; do not edit.")
+    print(f"// Observed in tokenizers {tokenizers.__version__} by generate_character_tables.py; do not edit.")
     write("kFlagRuns", "Run", runs(flags_of()))
     write("kScriptRuns", "Run", runs(scripts_of()))
     lower = normalizers.Lowercase()

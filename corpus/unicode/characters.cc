@@ -1,10 +1,10 @@
-#include "corpus/pipeline/characters.h"
+#include "corpus/unicode/characters.h"
 
 #include <algorithm>
 #include <iterator>
 #include <vector>
 
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {
@@ -20,7 +20,7 @@ struct Lowered {
   char32_t to[2];  // 0: there is no second character
 };
 
-#include "corpus/pipeline/character_tables.inc"
+#include "corpus/unicode/character_tables.inc"
 
 std::vector<uint8_t> Expand(const Run* runs, size_t count) {
   std::vector<uint8_t> values;
