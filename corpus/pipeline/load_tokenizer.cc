@@ -3,6 +3,8 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <utility>
@@ -14,13 +16,50 @@
 #include "corpus/pipeline/normalizer.h"
 #include "corpus/pipeline/pipeline_tokenizer.h"
 #include "corpus/pipeline/pre_tokenizer.h"
+#include "corpus/pipeline/sentencepiece.h"
 #include "corpus/pipeline/unigram.h"
 #include "corpus/pipeline/word_model.h"
 
 namespace cairn::corpus {
 namespace {
 
+namespace fs = std::filesystem;
 namespace json = simdjson::dom;
+
+// Returns the number that Hugging Face tokenizers reads for the shortest decimal text of `value`. Its JSON parser takes
+// the digits as a whole number and divides by a power of ten, so the last bit may differ, which decides between ways
+// to cut a word whose scores are equal otherwise.
+double ScoreOf(double value) {
+  char text[32];
+  const char* const end = std::to_chars(text, text + sizeof(text), value, std::chars_format::scientific).ptr;
+  uint64_t digits = 0;
+  int exponent = 0;
+  const char* c = text;
+  const bool negative = *c == '-';
+  bool fraction = false;
+  for (c += negative; c != end && *c != 'e'; ++c) {
+    if (*c == '.') {
+      fraction = true;
+    } else if (*c >= '0' && *c <= '9') {
+      digits = digits * 10 + static_cast<uint64_t>(*c - '0');
+      exponent -= fraction;
+    } else {
+      return value;  // infinite, or no number
+    }
+  }
+  int written = 0;
+  if (c != end) {
+    c += c[1] == '+' ? 2 : 1;
+    std::from_chars(c, end, written);
+  }
+  exponent += written;
+  // A power of ten up to 22 is exact.
+  if (exponent > 22 || exponent < -22) return value;
+  double power = 1;
+  for (int i = 0; i < std::abs(exponent); ++i) power *= 10;
+  const double result = exponent < 0 ? static_cast<double>(digits) / power : static_cast<double>(digits) * power;
+  return negative ? -result : result;
+}
 
 class ModelReader {
  public:
@@ -71,7 +110,7 @@ class ModelReader {
       }
       if (rules.vocab.size() > kMaxTokenId) return reader_.Bad("the vocabulary has more than 2^24 tokens");
       vocab_.emplace_back(token, static_cast<uint32_t>(rules.vocab.size()));
-      rules.vocab.emplace_back(token, score);
+      rules.vocab.push_back({.text = std::string(token), .score = ScoreOf(score)});
     }
     json::element unknown;
     if (!model_.at_key("unk_id").get(unknown) && !unknown.is_null()) {
@@ -184,6 +223,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParsePipeline(const std::string& cont
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path, const BpeLoadOptions& options) {
+  std::error_code error;
+  const fs::path model = fs::is_directory(path, error) ? fs::path(path) / "tokenizer.model" : fs::path(path);
+  if (model.extension() == ".model" && fs::exists(model, error) &&
+      !(model != path && fs::exists(fs::path(path) / "tokenizer.json", error))) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(model.string()));
+    return ParseSentencePiece(content, model.string());
+  }
   // Byte-level BPE with one rule has an encoder of its own, which is faster.
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadBpeTokenizer(path, options);
   if (tokenizer.ok() || tokenizer.status().code() != absl::StatusCode::kUnimplemented) return tokenizer;

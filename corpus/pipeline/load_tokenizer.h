@@ -11,8 +11,9 @@
 
 namespace cairn::corpus {
 
-// Loads what LoadBpeTokenizer loads, and each tokenizer.json whose parts are known (normalizer.h, pre_tokenizer.h; the
-// models BPE, Unigram, WordLevel and WordPiece). Fails as LoadBpeTokenizer. UNIMPLEMENTED (UNSUPPORTED): a part is not
+// Loads what LoadBpeTokenizer loads; each tokenizer.json whose parts are known (normalizer.h, pre_tokenizer.h; the models
+// BPE, Unigram, WordLevel and WordPiece); and SentencePiece's *.model (sentencepiece.h), or of a directory without a
+// tokenizer.json its tokenizer.model. Fails as LoadBpeTokenizer. UNIMPLEMENTED (UNSUPPORTED): a part is not
 // known, or it cuts texts off or fills them up (truncation, padding to a fixed length); the message names it.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path, const BpeLoadOptions& options = {});
 

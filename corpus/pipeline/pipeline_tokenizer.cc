@@ -1,5 +1,6 @@
 #include "corpus/pipeline/pipeline_tokenizer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -41,13 +42,13 @@ size_t InvalidBytes(std::string_view text) {
 }
 
 // Returns `text` with U+FFFD for what is not UTF-8; `bad` is its first such byte.
-std::string Repaired(std::string_view text, size_t bad) {
+std::string Repaired(std::string_view text, size_t bad, bool each_byte) {
   std::string result;
   size_t done = 0;
   while (bad != std::string_view::npos) {
     result.append(text.substr(done, bad - done));
     AppendUtf8(0xFFFD, result);
-    done = bad + InvalidBytes(text.substr(bad));
+    done = bad + (each_byte ? 1 : InvalidBytes(text.substr(bad)));
     const size_t next = FindInvalidUtf8(text.substr(done));
     bad = next == std::string_view::npos ? next : done + next;
   }
@@ -67,13 +68,17 @@ class PipelineEncoder final : public Encoder {
                                                          " bytes; this tokenizer takes texts of up to 1 GiB"));
     }
     if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
-      repaired_ = Repaired(text, bad);
+      repaired_ = Repaired(text, bad, tokenizer_.parts_.replaces_each_byte);
       text = repaired_;
     }
     const size_t before = ids.size();
     const absl::Status status = tokenizer_.first_.Encode(
         text, ids, [&](size_t begin, size_t end) { return EncodePart(text, begin, end, ids); });
     if (!status.ok()) ids.resize(before);
+    if (const std::optional<uint32_t> joined = tokenizer_.parts_.joins) {
+      const auto begin = ids.begin() + static_cast<ptrdiff_t>(before);
+      ids.erase(std::unique(begin, ids.end(), [&](uint32_t a, uint32_t b) { return a == b && a == *joined; }), ids.end());
+    }
     return status;
   }
 

@@ -15,15 +15,19 @@ constexpr uint32_t kNone = ~uint32_t{0};
 
 class Unigram final : public WordModel {
  public:
-  explicit Unigram(const UnigramRules& rules) : unknown_(rules.unknown) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const auto& [token, score] : rules.vocab) {
+  explicit Unigram(const UnigramRules& rules) : unknown_(rules.unknown), sentencepiece_(rules.sentencepiece) {
+    double least = std::numeric_limits<double>::infinity(), most = std::numeric_limits<float>::min();
+    for (const UnigramRules::Token& token : rules.vocab) {
       const auto id = static_cast<uint32_t>(scores_.size());
-      scores_.push_back(score);
-      vocab_[token] = id;
-      trie_.Add(token, id);
-      least = std::min(least, score);
+      scores_.push_back(token.score);
+      wanted_.push_back(token.wanted);
+      vocab_[token.text] = id;
+      if (token.matched) trie_.Add(token.text, id);
+      if (sentencepiece_ && (token.wanted || !token.matched)) continue;
+      least = std::min(least, token.score);
+      most = std::max(most, token.score);
     }
+    greatest_score_ = static_cast<float>(most);
     unknown_score_ = least - kUnknownPenalty;
     for (size_t byte = 0; byte < bytes_.size(); ++byte) {
       const auto it = vocab_.find(absl::StrFormat("<0x%02X>", byte));
@@ -62,14 +66,17 @@ class Unigram final : public WordModel {
   bool FindBestPaths(std::string_view word, std::vector<WordScratch::BestPath>& paths) const {
     paths.assign(word.size() + 1, {0, 0, 0, false});
     const auto take = [&](size_t begin, size_t end, double score, uint32_t id) {
-      const double sum = score + paths[begin].score;
-      if (!paths[end].reached || sum > paths[end].score) paths[end] = {sum, begin, id, true};
+      double sum = score + paths[begin].score;
+      if (sentencepiece_ && !wanted_[id]) sum = static_cast<float>(sum);
+      if (paths[end].reached && sum <= paths[end].score) return;
+      if (sentencepiece_) sum = static_cast<float>(sum);
+      paths[end] = {sum, begin, id, true};
     };
     for (size_t at = 0, next = 0; at < word.size(); at = next) {
       NextScalar(word, next);
       bool has_character = false;
       trie_.ForEachPrefix(word.substr(at), [&](size_t length, uint32_t id) {
-        take(at, at + length, scores_[id], id);
+        take(at, at + length, wanted_[id] ? WantedScore(length) : scores_[id], id);
         has_character = has_character || at + length == next;
       });
       if (has_character) continue;
@@ -83,11 +90,16 @@ class Unigram final : public WordModel {
     return true;
   }
 
+  // The products and sums have the precision that SentencePiece's have.
+  double WantedScore(size_t length) const { return static_cast<float>(length) * greatest_score_ - 0.1; }
+
   // Appends the ids of unknown text in reverse order.
   void AddUnknown(std::string_view text, std::vector<uint32_t>& reversed) const {
-    if (const std::optional<uint32_t> id = IdOf(text)) {
-      reversed.push_back(*id);
-      return;
+    if (!sentencepiece_) {
+      if (const std::optional<uint32_t> id = IdOf(text)) {
+        reversed.push_back(*id);
+        return;
+      }
     }
     const auto id_of = [&](char c) { return bytes_[static_cast<unsigned char>(c)]; };
     if (std::all_of(text.begin(), text.end(), [&](char c) { return id_of(c) != kNone; })) {
@@ -100,7 +112,10 @@ class Unigram final : public WordModel {
   std::vector<double> scores_;  // by id
   TokenMap vocab_;
   PieceTrie trie_;
+  std::vector<bool> wanted_;  // by id
   const std::optional<uint32_t> unknown_;
+  const bool sentencepiece_;
+  float greatest_score_ = 0;
   double unknown_score_ = 0;
   std::array<uint32_t, 256> bytes_;  // the ids of <0x00> .. <0xFF>; kNone for one that is no token
 };

@@ -14,12 +14,21 @@
 namespace cairn::corpus {
 
 struct UnigramRules {
-  std::vector<std::pair<std::string, double>> vocab;  // token, score; a token's place is its id
-  std::optional<uint32_t> unknown;                    // below vocab.size()
-  bool byte_fallback = false;  // unknown text becomes the tokens <0x00> .. <0xFF> of its bytes if they are all there
+  struct Token {
+    std::string text;
+    double score = 0;
+    bool matched = true;  // stands for its text; others have ids, but no text leads to them
+    bool wanted = false;  // has a greater score than all others of its length
+  };
+  std::vector<Token> vocab;         // by id
+  std::optional<uint32_t> unknown;  // below vocab.size()
+  // Unknown text becomes the tokens <0x00> .. <0xFF> of its bytes if they are all there.
+  bool byte_fallback = false;
+  // Scores are added in single precision, as SentencePiece does, and not as Hugging Face tokenizers does.
+  bool sentencepiece = false;
 };
 
-// Of equal tokens the last one counts, as in Hugging Face tokenizers; a run of unknown characters becomes one id.
+// Of equal tokens the last one counts; a run of unknown characters becomes one id.
 std::unique_ptr<WordModel> UnigramModel(const UnigramRules& rules);
 
 }  // namespace cairn::corpus

@@ -82,6 +82,16 @@ def test_bytes_that_are_no_text(made, name):
     assert encode(made(name), b"".join(line + b"\n" for line in lines)) == expected
 
 
+SCORES = "/// //////// \u0301\u0301\u0301 aaa aaaaaaa eeeeeee tttttttttt nnnnn  " * 3
+
+
+@pytest.mark.parametrize("name", [name for name in PIPELINES if "unigram" in name or name in ("t5", "albert")])
+def test_ways_with_equal_scores(made, name):
+    r = rng(13)
+    lines = ["".join(r.choices(SCORES, k=r.randrange(80))) for _ in range(2000)]
+    assert_same(made(name), lines)
+
+
 def changed(path, directory, change):
     described = json.loads(path.read_text())
     change(described)
