@@ -42,13 +42,13 @@ size_t InvalidBytes(std::string_view text) {
 }
 
 // Returns `text` with U+FFFD for what is not UTF-8; `bad` is its first such byte.
-std::string Repaired(std::string_view text, size_t bad, bool each_byte) {
+std::string Repaired(std::string_view text, size_t bad) {
   std::string result;
   size_t done = 0;
   while (bad != std::string_view::npos) {
     result.append(text.substr(done, bad - done));
     AppendUtf8(0xFFFD, result);
-    done = bad + (each_byte ? 1 : InvalidBytes(text.substr(bad)));
+    done = bad + InvalidBytes(text.substr(bad));
     const size_t next = FindInvalidUtf8(text.substr(done));
     bad = next == std::string_view::npos ? next : done + next;
   }
@@ -67,9 +67,11 @@ class PipelineEncoder final : public Encoder {
       return MakeError(Reason::kBadRequest, absl::StrCat("the text has ", text.size(),
                                                          " bytes; this tokenizer takes texts of up to 1 GiB"));
     }
-    if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
-      repaired_ = Repaired(text, bad, tokenizer_.parts_.replaces_each_byte);
-      text = repaired_;
+    if (!tokenizer_.parts_.normalizer_repairs) {
+      if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
+        repaired_ = Repaired(text, bad);
+        text = repaired_;
+      }
     }
     const size_t before = ids.size();
     const absl::Status status = tokenizer_.first_.Encode(
@@ -87,7 +89,7 @@ class PipelineEncoder final : public Encoder {
   absl::Status EncodePart(std::string_view text, size_t begin, size_t end, std::vector<uint32_t>& ids) {
     pieces_.text.assign(text.substr(begin, end - begin));
     pieces_.from_first = 0;
-    if (begin == 0) NextScalar(pieces_.text, pieces_.from_first);
+    if (begin == 0 && !tokenizer_.parts_.normalizer_repairs) NextScalar(pieces_.text, pieces_.from_first);
     CAIRN_RETURN_IF_ERROR(Run(tokenizer_.parts_.normalizer, pieces_));
     if (tokenizer_.second_.empty()) return EncodePieces(ids);
     const std::string normal = std::move(pieces_.text);

@@ -22,6 +22,7 @@ namespace cairn::corpus {
 namespace {
 
 constexpr std::string_view kBlank = "\u2581";
+constexpr std::string_view kReplacement = "\uFFFD";  // for each byte that is not UTF-8
 
 absl::Status Bad(const std::string& name, const std::string& what) {
   return MakeError(Reason::kBadTokenizer, absl::StrCat(name, ": ", what), {{"file", name}});
@@ -199,9 +200,9 @@ class BlankNormalizer {
       if (match.found()) return {match.end, text.substr(0, match.end)};
     }
     if (const auto replacement = map_.Longest(text)) return *replacement;
-    size_t end = 0;
-    NextScalar(text, end);
-    return {end, text.substr(0, end)};
+    const auto* const p = reinterpret_cast<const uint8_t*>(text.data());
+    const Character character = DecodeCharacter(p, p + text.size());
+    return {character.length, character.code_point == Character::kInvalid ? kReplacement : text.substr(0, character.length)};
   }
 
   const CharacterMap map_;
@@ -360,7 +361,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseSentencePiece(std::string_view c
   uint32_t unknown = BpeModel::kNone;
   CAIRN_RETURN_IF_ERROR(Check(file, name, *user, unknown));
   PipelineTokenizer::Parts parts;
-  parts.replaces_each_byte = true;
+  parts.normalizer_repairs = true;
   parts.vocab_size = static_cast<uint32_t>(file.pieces.size());
   const auto normalizer = std::make_shared<const BlankNormalizer>(file, user);
   parts.normalizer.push_back([normalizer](Pieces& pieces) {

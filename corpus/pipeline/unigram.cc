@@ -28,7 +28,7 @@ class Unigram final : public WordModel {
       most = std::max(most, token.score);
     }
     greatest_score_ = static_cast<float>(most);
-    unknown_score_ = least - kUnknownPenalty;
+    unknown_score_ = Rounded(least - kUnknownPenalty);
     for (size_t byte = 0; byte < bytes_.size(); ++byte) {
       const auto it = vocab_.find(absl::StrFormat("<0x%02X>", byte));
       bytes_[byte] = rules.byte_fallback && it != vocab_.end() ? it->second : kNone;
@@ -65,18 +65,14 @@ class Unigram final : public WordModel {
   // Fills paths[i] with the best way to the byte i. Returns false if a character is unknown and nothing stands for it.
   bool FindBestPaths(std::string_view word, std::vector<WordScratch::BestPath>& paths) const {
     paths.assign(word.size() + 1, {0, 0, 0, false});
-    const auto take = [&](size_t begin, size_t end, double score, uint32_t id) {
-      double sum = score + paths[begin].score;
-      if (sentencepiece_ && !wanted_[id]) sum = static_cast<float>(sum);
-      if (paths[end].reached && sum <= paths[end].score) return;
-      if (sentencepiece_) sum = static_cast<float>(sum);
-      paths[end] = {sum, begin, id, true};
+    const auto take = [&](size_t begin, size_t end, double sum, uint32_t id) {
+      if (!paths[end].reached || sum > paths[end].score) paths[end] = {Rounded(sum), begin, id, true};
     };
     for (size_t at = 0, next = 0; at < word.size(); at = next) {
       NextScalar(word, next);
       bool has_character = false;
       trie_.ForEachPrefix(word.substr(at), [&](size_t length, uint32_t id) {
-        take(at, at + length, wanted_[id] ? WantedScore(length) : scores_[id], id);
+        take(at, at + length, paths[at].score + (wanted_[id] ? WantedScore(length) : scores_[id]), id);
         has_character = has_character || at + length == next;
       });
       if (has_character) continue;
@@ -85,12 +81,13 @@ class Unigram final : public WordModel {
         if (!paths[next].reached || unknown_score_ + paths[at].score > paths[next].score) return false;
         continue;
       }
-      take(at, next, unknown_score_, *unknown_);
+      take(at, next, Rounded(unknown_score_ + paths[at].score), *unknown_);
     }
     return true;
   }
 
-  // The products and sums have the precision that SentencePiece's have.
+  // SentencePiece adds scores in double precision and keeps the sums in single precision.
+  double Rounded(double sum) const { return sentencepiece_ ? static_cast<double>(static_cast<float>(sum)) : sum; }
   double WantedScore(size_t length) const { return static_cast<float>(length) * greatest_score_ - 0.1; }
 
   // Appends the ids of unknown text in reverse order.

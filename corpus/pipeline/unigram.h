@@ -24,7 +24,7 @@ struct UnigramRules {
   std::optional<uint32_t> unknown;  // below vocab.size()
   // Unknown text becomes the tokens <0x00> .. <0xFF> of its bytes if they are all there.
   bool byte_fallback = false;
-  // Scores are added in single precision, as SentencePiece does, and not as Hugging Face tokenizers does.
+  // Sums of scores are kept in single precision, as SentencePiece does, and not as Hugging Face tokenizers does.
   bool sentencepiece = false;
 };
 
