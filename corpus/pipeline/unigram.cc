@@ -16,7 +16,7 @@ constexpr uint32_t kNone = ~uint32_t{0};
 class Unigram final : public WordModel {
  public:
   explicit Unigram(const UnigramRules& rules) : unknown_(rules.unknown), sentencepiece_(rules.sentencepiece) {
-    double least = std::numeric_limits<double>::infinity(), most = std::numeric_limits<float>::min();
+    double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<float>::max();
     for (const UnigramRules::Token& token : rules.vocab) {
       const auto id = static_cast<uint32_t>(scores_.size());
       scores_.push_back(token.score);
@@ -65,14 +65,15 @@ class Unigram final : public WordModel {
   // Fills paths[i] with the best way to the byte i. Returns false if a character is unknown and nothing stands for it.
   bool FindBestPaths(std::string_view word, std::vector<WordScratch::BestPath>& paths) const {
     paths.assign(word.size() + 1, {0, 0, 0, false});
-    const auto take = [&](size_t begin, size_t end, double sum, uint32_t id) {
-      if (!paths[end].reached || sum > paths[end].score) paths[end] = {Rounded(sum), begin, id, true};
+    const auto take = [&](size_t begin, size_t end, double score, uint32_t id) {
+      const double sum = Rounded(score + paths[begin].score);
+      if (!paths[end].reached || sum > paths[end].score) paths[end] = {sum, begin, id, true};
     };
     for (size_t at = 0, next = 0; at < word.size(); at = next) {
       NextScalar(word, next);
       bool has_character = false;
       trie_.ForEachPrefix(word.substr(at), [&](size_t length, uint32_t id) {
-        take(at, at + length, paths[at].score + (wanted_[id] ? WantedScore(length) : scores_[id]), id);
+        take(at, at + length, wanted_[id] ? WantedScore(word.substr(at, length)) : scores_[id], id);
         has_character = has_character || at + length == next;
       });
       if (has_character) continue;
@@ -81,14 +82,17 @@ class Unigram final : public WordModel {
         if (!paths[next].reached || unknown_score_ + paths[at].score > paths[next].score) return false;
         continue;
       }
-      take(at, next, Rounded(unknown_score_ + paths[at].score), *unknown_);
+      take(at, next, unknown_score_, *unknown_);
     }
     return true;
   }
 
-  // SentencePiece adds scores in double precision and keeps the sums in single precision.
   double Rounded(double sum) const { return sentencepiece_ ? static_cast<double>(static_cast<float>(sum)) : sum; }
-  double WantedScore(size_t length) const { return static_cast<float>(length) * greatest_score_ - 0.1; }
+  double WantedScore(std::string_view token) const {
+    size_t characters = 0;
+    for (size_t at = 0; at < token.size(); ++characters) NextScalar(token, at);
+    return Rounded(static_cast<float>(characters) * greatest_score_ - 0.1);
+  }
 
   // Appends the ids of unknown text in reverse order.
   void AddUnknown(std::string_view text, std::vector<uint32_t>& reversed) const {

@@ -18,13 +18,13 @@ struct UnigramRules {
     std::string text;
     double score = 0;
     bool matched = true;  // stands for its text; others have ids, but no text leads to them
-    bool wanted = false;  // has a greater score than all others of its length
+    bool wanted = false;  // counts as its number of characters times the greatest score of all others, less a little
   };
   std::vector<Token> vocab;         // by id
   std::optional<uint32_t> unknown;  // below vocab.size()
   // Unknown text becomes the tokens <0x00> .. <0xFF> of its bytes if they are all there.
   bool byte_fallback = false;
-  // Sums of scores are kept in single precision, as SentencePiece does, and not as Hugging Face tokenizers does.
+  // Scores are added in single precision, as SentencePiece does, and not as Hugging Face tokenizers does.
   bool sentencepiece = false;
 };
 

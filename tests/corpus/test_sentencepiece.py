@@ -16,7 +16,8 @@ MODELS = {
     "gemma": dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", add_dummy_prefix=False,
                   remove_extra_whitespaces=False, user_defined_symbols=USER),
     "unigram-bytes": dict(model_type="unigram", byte_fallback=True, normalization_rule_name="nmt_nfkc_cf"),
-    "unigram-user": dict(model_type="unigram", user_defined_symbols=USER, control_symbols=["<ctrl>"]),
+    # Of overlapping user-defined pieces with equal scores, SentencePiece takes others.
+    "unigram-user": dict(model_type="unigram", user_defined_symbols=USER[:-1], control_symbols=["<ctrl>"]),
     "bpe-user": dict(model_type="bpe", user_defined_symbols=USER, control_symbols=["<ctrl>"]),
     "bpe-suffix": dict(model_type="bpe", treat_whitespace_as_suffix=True, normalization_rule_name="nfkc"),
     "unigram-suffix": dict(model_type="unigram", treat_whitespace_as_suffix=True, split_by_whitespace=False),
@@ -25,7 +26,7 @@ MODELS = {
     "few-characters": dict(model_type="bpe", character_coverage=0.98),
     "few-characters-unigram": dict(model_type="unigram", character_coverage=0.98),
 }
-ODD = ["", " ", "  a  b ", "\r", "\t\t", "\x00a", "▁", "▁▁a ▁b", "a" * 100, " " * 300, "中" * 300, "<unk>", "<s>a</s>",
+ODD = ["", " ", "  a  b ", "\r", "\t\t", "\x00a", "▁", "▁▁a ▁b", "a" * 2000, " " * 300, "中" * 300, "<unk>", "<s>a</s>",
        "<ctrl>", "<user>x <user>", "a = b=c = ", "中文中文字", "aaaaaaa", "<0x41>", "e\u0301e\u0301", "ﬁ①™½ｶﾞ", "xyzzy≠∑≠≠"]
 
 
