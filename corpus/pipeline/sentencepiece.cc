@@ -336,6 +336,9 @@ absl::Status Check(const ModelFile& file, const std::string& name, UserDefined& 
     if (piece.type == PieceType::kUnused && file.type == ModelType::kBpe) {
       return Unsupported(name, absl::StrCat("an unused piece (", id, ") in a BPE model"));
     }
+    if (piece.type == PieceType::kUserDefined && file.type == ModelType::kUnigram) {
+      return Unsupported(name, absl::StrCat("a user-defined piece ('", piece.text.substr(0, 100), "') in a Unigram model"));
+    }
     if (piece.type == PieceType::kUnknown) unknown = id;
     if (piece.type == PieceType::kUserDefined) {
       user.ids[piece.text] = id;
@@ -377,8 +380,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseSentencePiece(std::string_view c
     for (const Piece& piece : file.pieces) {
       rules.vocab.push_back({.text = piece.text,
                              .score = piece.score,
-                             .matched = piece.type == PieceType::kNormal || piece.type == PieceType::kUserDefined,
-                             .wanted = piece.type == PieceType::kUserDefined});
+                             .matched = piece.type == PieceType::kNormal});
     }
     parts.model = UnigramModel(rules);
   }

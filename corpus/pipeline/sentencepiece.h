@@ -14,7 +14,7 @@ namespace cairn::corpus {
 // Builds the tokenizer of a .model, a sentencepiece.ModelProto. It encodes as SentencePiece's EncodeAsIds: control
 // symbols in the text are text, and none are added. `name` is the file's, for messages. INVALID_ARGUMENT
 // (BAD_TOKENIZER): it is damaged or contradicts itself. UNIMPLEMENTED (UNSUPPORTED): the model's type is WORD or CHAR,
-// or a BPE model has unused pieces.
+// a BPE model has unused pieces, or a Unigram model has user-defined ones.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseSentencePiece(std::string_view content, const std::string& name);
 
 }  // namespace cairn::corpus

@@ -16,18 +16,15 @@ constexpr uint32_t kNone = ~uint32_t{0};
 class Unigram final : public WordModel {
  public:
   explicit Unigram(const UnigramRules& rules) : unknown_(rules.unknown), sentencepiece_(rules.sentencepiece) {
-    double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<float>::max();
+    double least = std::numeric_limits<double>::infinity();
     for (const UnigramRules::Token& token : rules.vocab) {
       const auto id = static_cast<uint32_t>(scores_.size());
       scores_.push_back(token.score);
-      wanted_.push_back(token.wanted);
       vocab_[token.text] = id;
-      if (token.matched) trie_.Add(token.text, id);
-      if (sentencepiece_ && (token.wanted || !token.matched)) continue;
+      if (!token.matched) continue;
+      trie_.Add(token.text, id);
       least = std::min(least, token.score);
-      most = std::max(most, token.score);
     }
-    greatest_score_ = static_cast<float>(most);
     unknown_score_ = Rounded(least - kUnknownPenalty);
     for (size_t byte = 0; byte < bytes_.size(); ++byte) {
       const auto it = vocab_.find(absl::StrFormat("<0x%02X>", byte));
@@ -73,7 +70,7 @@ class Unigram final : public WordModel {
       NextScalar(word, next);
       bool has_character = false;
       trie_.ForEachPrefix(word.substr(at), [&](size_t length, uint32_t id) {
-        take(at, at + length, wanted_[id] ? WantedScore(word.substr(at, length)) : scores_[id], id);
+        take(at, at + length, scores_[id], id);
         has_character = has_character || at + length == next;
       });
       if (has_character) continue;
@@ -88,11 +85,6 @@ class Unigram final : public WordModel {
   }
 
   double Rounded(double sum) const { return sentencepiece_ ? static_cast<double>(static_cast<float>(sum)) : sum; }
-  double WantedScore(std::string_view token) const {
-    size_t characters = 0;
-    for (size_t at = 0; at < token.size(); ++characters) NextScalar(token, at);
-    return Rounded(static_cast<float>(characters) * greatest_score_ - 0.1);
-  }
 
   // Appends the ids of unknown text in reverse order.
   void AddUnknown(std::string_view text, std::vector<uint32_t>& reversed) const {
@@ -113,10 +105,8 @@ class Unigram final : public WordModel {
   std::vector<double> scores_;  // by id
   TokenMap vocab_;
   PieceTrie trie_;
-  std::vector<bool> wanted_;  // by id
   const std::optional<uint32_t> unknown_;
   const bool sentencepiece_;
-  float greatest_score_ = 0;
   double unknown_score_ = 0;
   std::array<uint32_t, 256> bytes_;  // the ids of <0x00> .. <0xFF>; kNone for one that is no token
 };

@@ -18,7 +18,6 @@ struct UnigramRules {
     std::string text;
     double score = 0;
     bool matched = true;  // stands for its text; others have ids, but no text leads to them
-    bool wanted = false;  // counts as its number of characters times the greatest score of all others, less a little
   };
   std::vector<Token> vocab;         // by id
   std::optional<uint32_t> unknown;  // below vocab.size()

@@ -16,8 +16,7 @@ MODELS = {
     "gemma": dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", add_dummy_prefix=False,
                   remove_extra_whitespaces=False, user_defined_symbols=USER),
     "unigram-bytes": dict(model_type="unigram", byte_fallback=True, normalization_rule_name="nmt_nfkc_cf"),
-    # Of overlapping user-defined pieces with equal scores, SentencePiece takes others.
-    "unigram-user": dict(model_type="unigram", user_defined_symbols=USER[:-1], control_symbols=["<ctrl>"]),
+    "unigram-control": dict(model_type="unigram", control_symbols=["<ctrl>"]),
     "bpe-user": dict(model_type="bpe", user_defined_symbols=USER, control_symbols=["<ctrl>"]),
     "bpe-suffix": dict(model_type="bpe", treat_whitespace_as_suffix=True, normalization_rule_name="nfkc"),
     "unigram-suffix": dict(model_type="unigram", treat_whitespace_as_suffix=True, split_by_whitespace=False),
@@ -96,9 +95,14 @@ def test_damaged_models_are_refused(made, tmp_path):
         assert result.returncode == 0 or b"tokenizer.model" in result.stderr, result.stderr
 
 
-def test_other_types_are_refused_by_name(tmp_path):
+@pytest.mark.parametrize(("flags", "words"), [
+    (dict(model_type="word"), b"type 3"),
+    (dict(model_type="char"), b"type 4"),
+    (dict(model_type="unigram", user_defined_symbols=["<user>"]), b"a user-defined piece ('<user>')"),
+])
+def test_other_types_are_refused_by_name(tmp_path, flags, words):
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c d e"] * 9), model_prefix=str(tmp_path / "word"), vocab_size=8, model_type="word",
-        hard_vocab_limit=False, minloglevel=2)
-    result = cairn("encode", "--tokenizer", tmp_path / "word.model", "-", stdin=b"a\n")
-    assert result.returncode != 0 and b"UNSUPPORTED" in result.stderr and b"type 3" in result.stderr, result.stderr
+        sentence_iterator=iter(["a b c d e ab cd"] * 9), model_prefix=str(tmp_path / "other"), vocab_size=12,
+        hard_vocab_limit=False, minloglevel=2, **flags)
+    result = cairn("encode", "--tokenizer", tmp_path / "other.model", "-", stdin=b"a\n")
+    assert result.returncode != 0 and b"UNSUPPORTED" in result.stderr and words in result.stderr, result.stderr
