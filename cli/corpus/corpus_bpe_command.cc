@@ -26,7 +26,6 @@
 #include "common/status/status.h"
 #include "corpus/bpe/encode_lines.h"
 #include "corpus/bpe/load_tokenizer.h"
-#include "corpus/pipeline/load_tokenizer.h"
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
@@ -34,6 +33,7 @@
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
+#include "corpus/pipeline/load_tokenizer.h"
 
 namespace cairn::cli {
 namespace {

@@ -211,14 +211,26 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
       .TakesMany()
       .ShowDefault();
   app.AddOption("--tokenizer-type", given->tokenizer.type,
-                "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer or HuggingFaceTokenizer")
+                absl::StrCat("One of Megatron-LM's types: ", std::string(corpus::kTokenizerTypes)))
       .Required();
   const Argument vocab =
       app.AddOption("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
   app.AddOption("--vocab", given->vocab, "The older name of --vocab-file").Excludes(vocab);
   app.AddOption("--merge-file", given->tokenizer.merge_file, "GPT2BPETokenizer: its merges.txt");
-  app.AddOption("--tokenizer-model", given->tokenizer.tokenizer_model,
-                "HuggingFaceTokenizer: a directory with tokenizer.json, or the file");
+  app.AddOption(
+      "--tokenizer-model", given->tokenizer.tokenizer_model,
+      "HuggingFaceTokenizer: a directory with tokenizer.json, or the file; the SentencePiece types: a .model; "
+      "TikTokenizer: a vocabulary in JSON");
+  app.AddOption("--vocab-size", given->tokenizer.vocab_size,
+                "TikTokenizer: how many tokens it has, special ones too (131072 by default); NullTokenizer: one more "
+                "than every id");
+  app.AddOption("--tiktoken-pattern", given->tokenizer.tiktoken_pattern,
+                "TikTokenizer: which of Megatron-LM's two rules cuts text into words")
+      .OneOf({"v1", "v2"})
+      .ShowDefault();
+  app.AddOption("--tiktoken-num-special-tokens", given->tokenizer.tiktoken_specials,
+                "TikTokenizer: how many special tokens come before the others")
+      .ShowDefault();
   app.AddFlag("--tokenizer-hf-no-include-special-tokens", given->no_special,
               "Leave out the tokens that the tokenizer adds around each sentence, such as [CLS] and [SEP]");
   app.AddFlag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,

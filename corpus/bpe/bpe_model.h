@@ -36,8 +36,8 @@ class BpeModel {
   }
 
   // Makes words be merged from their characters. Each character but a word's first is looked up with `prefix` before
-  // it, and a word's last with `suffix` behind it. With `byte_fallback`, a character that is no token becomes the tokens
-  // <0x00> .. <0xFF> of its bytes if all of them are tokens. Words must be valid UTF-8.
+  // it, and a word's last with `suffix` behind it. With `byte_fallback`, a character that is no token becomes the
+  // tokens <0x00> .. <0xFF> of its bytes if all of them are tokens. Words must be valid UTF-8.
   void set_characters(std::string prefix, std::string suffix, bool byte_fallback) {
     by_character_ = true;
     prefix_ = std::move(prefix);

@@ -62,11 +62,10 @@ class BpeEncoder final : public Encoder {
         words_.push_back(word);
       }
     }
-    cache_.Encode(words_, piece.data() + piece.size(), ids,
-                  [&](std::string_view word) {
-                    tokenizer_.parts_.model.Encode(word, scratch_, ids);
-                    return true;
-                  });
+    cache_.Encode(words_, piece.data() + piece.size(), ids, [&](std::string_view word) {
+      tokenizer_.parts_.model.Encode(word, scratch_, ids);
+      return true;
+    });
   }
 
   const BpeTokenizer& tokenizer_;

@@ -120,7 +120,8 @@ TEST(IdCache, Encode_RandomWords_MakesEachOnceAndKnowsItsIds) {
     for (size_t count = random() % 70; count > 0; --count) {
       // The words differ in few places. Their lengths are around the longest that fits a key.
       std::string word(1 + random() % 30, 'a');
-      for (int changes = 0; changes < 2; ++changes) word[random() % word.size()] = static_cast<char>('a' + random() % 3);
+      for (int changes = 0; changes < 2; ++changes)
+        word[random() % word.size()] = static_cast<char>('a' + random() % 3);
       if (random() % 500 == 0) word.resize(200 + random() % 100, 'b');
       ends.push_back((text += word).size());
     }

@@ -80,7 +80,8 @@ absl::StatusOr<EncodedLines> EncodeBlock(std::string_view text, const Digits& di
 
 absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const EncodeLinesOptions& options) {
   const Digits digits(tokenizer.vocab_size());
-  const Pretokenizer pretokenizer = *Pretokenizer::Named("gpt2");  // never asked, because lines are cut only at newlines
+  const Pretokenizer pretokenizer =
+      *Pretokenizer::Named("gpt2");  // never asked, because lines are cut only at newlines
   const SpecialMatcher no_specials;
   BlockReader reader({.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop}, pretokenizer,
                      no_specials);

@@ -44,7 +44,8 @@ absl::StatusOr<std::string> JsonReader::String(json::object object, std::string_
 absl::StatusOr<uint32_t> JsonReader::Id(json::element value, std::string_view token) const {
   uint64_t id;
   if (value.get(id) || id > kMaxTokenId) {
-    return Bad(absl::StrCat("the id of '", std::string(token.substr(0, 100)), "' is no number from 0 to ", kMaxTokenId));
+    return Bad(
+        absl::StrCat("the id of '", std::string(token.substr(0, 100)), "' is no number from 0 to ", kMaxTokenId));
   }
   return static_cast<uint32_t>(id);
 }

@@ -19,7 +19,7 @@ namespace cairn::corpus {
 // Ids are below 2^24. No vocabulary comes near that, and tables by id stay small.
 inline constexpr uint64_t kMaxTokenId = (uint64_t{1} << 24) - 1;
 
-using TokenIds = std::vector<std::pair<std::string, uint32_t>>;         // text as in the file, id
+using TokenIds = std::vector<std::pair<std::string, uint32_t>>;       // text as in the file, id
 using TokenPairs = std::vector<std::pair<std::string, std::string>>;  // merges by rank
 
 // Reads values of a file. Each method fails with INVALID_ARGUMENT (BAD_TOKENIZER) if a value is not what it should be;

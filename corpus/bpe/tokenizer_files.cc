@@ -221,4 +221,29 @@ absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std:
   return ranks;
 }
 
+absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktokenJson(const std::string& content,
+                                                                                const std::string& name) {
+  const JsonReader reader{name};
+  json::parser parser;
+  CAIRN_ASSIGN_OR_RETURN(const json::element document, reader.Parse(parser, content));
+  json::array entries;
+  if (document.get(entries)) return reader.Bad("not a JSON list");
+  std::vector<std::pair<std::string, uint32_t>> ranks;
+  for (const json::element entry : entries) {
+    json::object object;
+    uint64_t rank;
+    std::string_view base64;
+    std::string bytes;
+    if (entry.get(object) || object.at_key("rank").get(rank) || rank != ranks.size() || rank > kMaxTokenId ||
+        object.at_key("token_bytes").get(base64) ||
+        !absl::Base64Unescape(absl::string_view(base64.data(), base64.size()), &bytes) || bytes.empty() ||
+        bytes.size() > kMaxTokenBytes) {
+      return reader.Bad(absl::StrCat("entry ", ranks.size(), " is not {\"rank\": ", ranks.size(),
+                                     ", \"token_bytes\": base64 of 1 to ", kMaxTokenBytes, " bytes}"));
+    }
+    ranks.emplace_back(std::move(bytes), static_cast<uint32_t>(rank));
+  }
+  return ranks;
+}
+
 }  // namespace cairn::corpus

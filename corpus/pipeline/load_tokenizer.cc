@@ -6,13 +6,17 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/bpe/build_tokenizer.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/json_reader.h"
+#include "corpus/bpe/tokenizer_files.h"
 #include "corpus/pipeline/normalizer.h"
 #include "corpus/pipeline/pipeline_tokenizer.h"
 #include "corpus/pipeline/pre_tokenizer.h"
@@ -236,6 +240,36 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path
   CAIRN_ASSIGN_OR_RETURN(const std::string file, FindTokenizerFile(path));
   CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(file));
   return ParsePipeline(content, file);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadMegatronTiktoken(const std::string& path, const std::string& pattern,
+                                                                uint32_t vocab_size, uint32_t specials) {
+  static constexpr std::string_view kSpecials[] = {"<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"};
+  static constexpr char kV1[] = R"([^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
+  static constexpr char kV2[] =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm})"
+      R"(\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  if ((pattern != "v1" && pattern != "v2") || specials < std::size(kSpecials) || specials >= vocab_size) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("the pattern ", pattern, " with ", specials, " special tokens of ", vocab_size,
+                                  ": the pattern must be v1 or v2, and there must be ", std::size(kSpecials),
+                                  " special tokens or more, and fewer than tokens"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(path));
+  CAIRN_ASSIGN_OR_RETURN(auto ranks, ParseTiktokenJson(content, path));
+  if (ranks.size() < vocab_size - specials) {
+    return JsonReader{path}.Bad(absl::StrCat("has ", ranks.size(), " tokens; with ", specials, " special ones, ",
+                                             vocab_size, " were asked for"));
+  }
+  ranks.resize(vocab_size - specials);
+  for (auto& [bytes, rank] : ranks) rank += specials;
+  std::vector<AddedToken> added;
+  for (uint32_t id = 0; id < specials; ++id) {
+    const bool named = id < std::size(kSpecials);
+    added.push_back({.content = named ? std::string(kSpecials[id]) : absl::StrCat("<SPECIAL_", id, ">"), .id = id});
+  }
+  CAIRN_ASSIGN_OR_RETURN(BpeTokenizer::Parts parts, BuildTiktoken(ranks, added, pattern == "v1" ? kV1 : kV2, path));
+  return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 
 }  // namespace cairn::corpus

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
-#include "corpus/unicode/characters.h"
 #include "corpus/pipeline/normal_form.h"
 #include "corpus/pipeline/precompiled.h"
 #include "corpus/pipeline/text_pattern.h"
+#include "corpus/unicode/characters.h"
 #include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {

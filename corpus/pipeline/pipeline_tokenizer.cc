@@ -27,7 +27,10 @@ absl::Status Run(const std::vector<Step>& steps, Pieces& pieces) {
 size_t InvalidBytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
-  const size_t wanted = lead >= 0xC2 && lead < 0xE0 ? 2 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xF0 && lead < 0xF5 ? 4 : 1;
+  const size_t wanted = lead >= 0xC2 && lead < 0xE0   ? 2
+                        : lead >= 0xE0 && lead < 0xF0 ? 3
+                        : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                      : 1;
   size_t count = 1;
   while (count < wanted && count < text.size() && IsUtf8Continuation(byte(count))) {
     if (count == 1) {
@@ -64,8 +67,8 @@ class PipelineEncoder final : public Encoder {
 
   absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) override {
     if (text.size() > kMaxText) {
-      return MakeError(Reason::kBadRequest, absl::StrCat("the text has ", text.size(),
-                                                         " bytes; this tokenizer takes texts of up to 1 GiB"));
+      return MakeError(Reason::kBadRequest,
+                       absl::StrCat("the text has ", text.size(), " bytes; this tokenizer takes texts of up to 1 GiB"));
     }
     if (!tokenizer_.parts_.normalizer_repairs) {
       if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
@@ -79,7 +82,8 @@ class PipelineEncoder final : public Encoder {
     if (!status.ok()) ids.resize(before);
     if (const std::optional<uint32_t> joined = tokenizer_.parts_.joins) {
       const auto begin = ids.begin() + static_cast<ptrdiff_t>(before);
-      ids.erase(std::unique(begin, ids.end(), [&](uint32_t a, uint32_t b) { return a == b && a == *joined; }), ids.end());
+      ids.erase(std::unique(begin, ids.end(), [&](uint32_t a, uint32_t b) { return a == b && a == *joined; }),
+                ids.end());
     }
     return status;
   }

@@ -23,7 +23,7 @@ class PipelineTokenizer final : public Tokenizer {
     std::vector<Step> normalizer;
     std::vector<Step> pre_tokenizer;
     std::unique_ptr<WordModel> model;
-    uint32_t vocab_size = 0;  // larger than every id
+    uint32_t vocab_size = 0;             // larger than every id
     std::optional<uint32_t> joins = {};  // of several of this id in a row, one stays
     bool normalizer_repairs = false;     // the normalizer takes any bytes, and makes UTF-8 of them
   };
@@ -31,9 +31,9 @@ class PipelineTokenizer final : public Tokenizer {
   // Normalizes the added tokens that are matched in normalized text. Fails as a step does.
   static absl::StatusOr<std::unique_ptr<PipelineTokenizer>> Create(Parts parts);
 
-  // Encodes as Hugging Face tokenizers does (add_special_tokens=False). What is not UTF-8 is read as U+FFFD, as Python's
-  // errors="replace" does, unless the normalizer repairs it. INVALID_ARGUMENT (BAD_REQUEST): the text is larger than 1 GiB. Else as the steps and
-  // the model fail.
+  // Encodes as Hugging Face tokenizers does (add_special_tokens=False). What is not UTF-8 is read as U+FFFD, as
+  // Python's errors="replace" does, unless the normalizer repairs it. INVALID_ARGUMENT (BAD_REQUEST): the text is
+  // larger than 1 GiB. Else as the steps and the model fail.
   std::unique_ptr<Encoder> NewEncoder() const override;
   uint32_t vocab_size() const override { return parts_.vocab_size; }
   std::optional<uint32_t> IdOf(std::string_view token) const override;

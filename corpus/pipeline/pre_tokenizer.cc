@@ -8,8 +8,8 @@
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/scanners.h"
-#include "corpus/unicode/characters.h"
 #include "corpus/pipeline/text_pattern.h"
+#include "corpus/unicode/characters.h"
 #include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
@@ -161,7 +161,8 @@ class PreTokenizerReader {
     if (type == "Sequence") {
       json::array parts;
       if (object.at_key("pretokenizers").get(parts)) return reader_.Bad("a Sequence has no list of pre-tokenizers");
-      if (depth == kMaxDepth) return reader_.Unsupported(absl::StrCat("a pre-tokenizer nested deeper than ", kMaxDepth));
+      if (depth == kMaxDepth)
+        return reader_.Unsupported(absl::StrCat("a pre-tokenizer nested deeper than ", kMaxDepth));
       for (const json::element part : parts) CAIRN_RETURN_IF_ERROR(Read(part, depth + 1));
       return absl::OkStatus();
     }
@@ -211,7 +212,8 @@ class PreTokenizerReader {
   absl::StatusOr<std::string> Character(json::object object, std::string_view key) const {
     CAIRN_ASSIGN_OR_RETURN(std::string text, reader_.String(object, key));
     const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-    if (std::count_if(text.begin(), text.end(), begins) != 1) return reader_.Bad(absl::StrCat("'", std::string(key), "' is no character"));
+    if (std::count_if(text.begin(), text.end(), begins) != 1)
+      return reader_.Bad(absl::StrCat("'", std::string(key), "' is no character"));
     return text;
   }
 

@@ -19,9 +19,9 @@ struct PreTokenizerSteps {
 };
 
 // Reads the pre-tokenizer `value`; null has no steps. It knows BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits,
-// FixedLength, Metaspace, Punctuation, Sequence, Split, UnicodeScripts, Whitespace and WhitespaceSplit. INVALID_ARGUMENT
-// (BAD_TOKENIZER): a part of it is damaged; (BAD_PATTERN): a regular expression cannot be compiled. UNIMPLEMENTED
-// (UNSUPPORTED): it is another kind.
+// FixedLength, Metaspace, Punctuation, Sequence, Split, UnicodeScripts, Whitespace and WhitespaceSplit.
+// INVALID_ARGUMENT (BAD_TOKENIZER): a part of it is damaged; (BAD_PATTERN): a regular expression cannot be compiled.
+// UNIMPLEMENTED (UNSUPPORTED): it is another kind.
 absl::StatusOr<PreTokenizerSteps> ReadPreTokenizer(const JsonReader& reader, simdjson::dom::element value);
 
 }  // namespace cairn::corpus

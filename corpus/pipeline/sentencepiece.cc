@@ -155,8 +155,12 @@ struct UserDefined {
 class BlankNormalizer {
  public:
   BlankNormalizer(const ModelFile& file, std::shared_ptr<const UserDefined> user)
-      : map_(file.map), user_(std::move(user)), suffix_(file.blank_as_suffix), dummy_(file.add_dummy_prefix),
-        remove_extra_(file.remove_extra_blanks), blank_(file.escape_blanks ? kBlank : " ") {}
+      : map_(file.map),
+        user_(std::move(user)),
+        suffix_(file.blank_as_suffix),
+        dummy_(file.add_dummy_prefix),
+        remove_extra_(file.remove_extra_blanks),
+        blank_(file.escape_blanks ? kBlank : " ") {}
 
   std::string Normalize(std::string_view text) const {
     std::string result;
@@ -202,7 +206,8 @@ class BlankNormalizer {
     if (const auto replacement = map_.Longest(text)) return *replacement;
     const auto* const p = reinterpret_cast<const uint8_t*>(text.data());
     const Character character = DecodeCharacter(p, p + text.size());
-    return {character.length, character.code_point == Character::kInvalid ? kReplacement : text.substr(0, character.length)};
+    return {character.length,
+            character.code_point == Character::kInvalid ? kReplacement : text.substr(0, character.length)};
   }
 
   const CharacterMap map_;
@@ -245,7 +250,8 @@ class PieceMerges final : public WordModel {
     for (auto& [score, value] : ranks) value = rank++;
     uint32_t next = size_;
     const auto symbol_of = [&](std::string_view text) {
-      if (const auto it = symbols.find(absl::string_view(text.data(), text.size())); it != symbols.end()) return it->second;
+      if (const auto it = symbols.find(absl::string_view(text.data(), text.size())); it != symbols.end())
+        return it->second;
       size_t end = 0;
       NextScalar(text, end);
       if (end < text.size()) return BpeModel::kNone;
@@ -327,9 +333,10 @@ absl::Status Check(const ModelFile& file, const std::string& name, UserDefined& 
   for (uint32_t id = 0; id < file.pieces.size(); ++id) {
     const Piece& piece = file.pieces[id];
     if (piece.text.empty()) return Bad(name, absl::StrCat("piece ", id, " is empty"));
-    if (FindInvalidUtf8(piece.text) != std::string_view::npos) return Bad(name, absl::StrCat("piece ", id, " is not UTF-8"));
-    const bool is_text = piece.type == PieceType::kNormal || piece.type == PieceType::kUserDefined ||
-                         piece.type == PieceType::kUnused;
+    if (FindInvalidUtf8(piece.text) != std::string_view::npos)
+      return Bad(name, absl::StrCat("piece ", id, " is not UTF-8"));
+    const bool is_text =
+        piece.type == PieceType::kNormal || piece.type == PieceType::kUserDefined || piece.type == PieceType::kUnused;
     if (!(is_text ? known : reserved).try_emplace(piece.text, id).second) {
       return Bad(name, absl::StrCat("piece ", id, ", '", piece.text.substr(0, 100), "', stands there twice"));
     }
@@ -337,7 +344,8 @@ absl::Status Check(const ModelFile& file, const std::string& name, UserDefined& 
       return Unsupported(name, absl::StrCat("an unused piece (", id, ") in a BPE model"));
     }
     if (piece.type == PieceType::kUserDefined && file.type == ModelType::kUnigram) {
-      return Unsupported(name, absl::StrCat("a user-defined piece ('", piece.text.substr(0, 100), "') in a Unigram model"));
+      return Unsupported(name,
+                         absl::StrCat("a user-defined piece ('", piece.text.substr(0, 100), "') in a Unigram model"));
     }
     if (piece.type == PieceType::kUnknown) unknown = id;
     if (piece.type == PieceType::kUserDefined) {
@@ -378,9 +386,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseSentencePiece(std::string_view c
   } else {
     UnigramRules rules = {.vocab = {}, .unknown = unknown, .byte_fallback = file.byte_fallback, .sentencepiece = true};
     for (const Piece& piece : file.pieces) {
-      rules.vocab.push_back({.text = piece.text,
-                             .score = piece.score,
-                             .matched = piece.type == PieceType::kNormal});
+      rules.vocab.push_back({.text = piece.text, .score = piece.score, .matched = piece.type == PieceType::kNormal});
     }
     parts.model = UnigramModel(rules);
   }

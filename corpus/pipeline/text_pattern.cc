@@ -74,7 +74,8 @@ absl::StatusOr<FindMatches> MatchExpression(const std::string& expression) {
 absl::StatusOr<FindMatches> ReadPattern(const JsonReader& reader, simdjson::dom::object pattern) {
   simdjson::dom::element member;
   const bool is_expression = !pattern.at_key("Regex").get(member);
-  if (!is_expression && pattern.at_key("String").get(member)) return reader.Bad("a pattern is neither String nor Regex");
+  if (!is_expression && pattern.at_key("String").get(member))
+    return reader.Bad("a pattern is neither String nor Regex");
   CAIRN_ASSIGN_OR_RETURN(std::string text, reader.String(pattern, is_expression ? "Regex" : "String"));
   if (text.empty()) return reader.Unsupported("an empty pattern");
   if (is_expression) {

@@ -10,8 +10,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
-#include "corpus/preprocess/line_batches.h"
 #include "corpus/io/ordered_work.h"
+#include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/partitioned_writer.h"
 
 namespace cairn::corpus {

@@ -6,7 +6,9 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/pipeline/load_tokenizer.h"
+#include "corpus/pipeline/sentencepiece.h"
 #include "corpus/preprocess/hf_framing.h"
+#include "corpus/tokenizer/null_tokenizer.h"
 #include "corpus/wordpiece/wordpiece.h"
 
 namespace cairn::corpus {
@@ -62,15 +64,51 @@ absl::StatusOr<ChosenTokenizer> HuggingFace(const TokenizerChoice& choice) {
   return chosen;
 }
 
+// Megatron-LM adds no tokens around a text, and ends a document with the model's </s>.
+absl::StatusOr<ChosenTokenizer> SentencePiece(const TokenizerChoice& choice) {
+  CAIRN_RETURN_IF_ERROR(Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a SentencePiece model"));
+  ChosenTokenizer chosen;
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(choice.tokenizer_model));
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, ParseSentencePiece(content, choice.tokenizer_model));
+  if (choice.append_eod) {
+    CAIRN_ASSIGN_OR_RETURN(chosen.framing.end_of_document, IdOf(*chosen.tokenizer, "</s>"));
+  }
+  return chosen;
+}
+
+absl::StatusOr<ChosenTokenizer> Tiktoken(const TokenizerChoice& choice) {
+  constexpr uint32_t kDefaultVocabSize = 1 << 17;
+  CAIRN_RETURN_IF_ERROR(Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a vocabulary in JSON"));
+  ChosenTokenizer chosen;
+  const uint32_t size = choice.vocab_size == 0 ? kDefaultVocabSize : choice.vocab_size;
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadMegatronTiktoken(choice.tokenizer_model, choice.tiktoken_pattern, size,
+                                                                choice.tiktoken_specials));
+  CAIRN_ASSIGN_OR_RETURN(chosen.framing.end_of_document, IdOf(*chosen.tokenizer, "</s>"));
+  return chosen;
+}
+
+absl::StatusOr<ChosenTokenizer> Null(const TokenizerChoice& choice) {
+  CAIRN_RETURN_IF_ERROR(
+      Need(choice.vocab_size == 0 ? "" : "given", "--vocab-size", choice.type, "one more than every id"));
+  ChosenTokenizer chosen;
+  chosen.tokenizer = NullTokenizer(choice.vocab_size);
+  chosen.framing.end_of_document = choice.vocab_size;
+  return chosen;
+}
+
 absl::StatusOr<ChosenTokenizer> Load(const TokenizerChoice& choice) {
   if (choice.type == "BertWordPieceCase") return WordPiece(choice, /*lower_case=*/false);
   if (choice.type == "BertWordPieceLowerCase") return WordPiece(choice, /*lower_case=*/true);
   if (choice.type == "GPT2BPETokenizer") return Gpt2(choice);
   if (choice.type == "HuggingFaceTokenizer") return HuggingFace(choice);
-  return MakeError(
-      Reason::kBadRequest,
-      absl::StrCat("--tokenizer-type ", choice.type,
-                   " is none of BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer, HuggingFaceTokenizer"));
+  if (choice.type == "SentencePieceTokenizer" || choice.type == "GPTSentencePieceTokenizer" ||
+      choice.type == "Llama2Tokenizer") {
+    return SentencePiece(choice);
+  }
+  if (choice.type == "TikTokenizer") return Tiktoken(choice);
+  if (choice.type == "NullTokenizer") return Null(choice);
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("--tokenizer-type ", choice.type, " is none of ", std::string(kTokenizerTypes)));
 }
 
 }  // namespace

@@ -41,8 +41,9 @@ uint8_t ScriptOf(char32_t scalar) {
 }
 
 void AppendLower(char32_t scalar, std::string& out) {
-  const Lowered* const found = std::lower_bound(std::begin(kLowered), std::end(kLowered), scalar,
-                                                [](const Lowered& entry, char32_t value) { return entry.from < value; });
+  const Lowered* const found =
+      std::lower_bound(std::begin(kLowered), std::end(kLowered), scalar,
+                       [](const Lowered& entry, char32_t value) { return entry.from < value; });
   if (found == std::end(kLowered) || found->from != scalar) {
     AppendUtf8(scalar, out);
     return;

@@ -11,14 +11,14 @@
 namespace cairn::corpus {
 
 enum CharacterFlag : uint8_t {
-  kNumeric = 1,       // what the pre-tokenizer Digits sets apart
-  kPunctuation = 2,   // what Punctuation and BertPreTokenizer set apart
-  kWordPart = 4,      // \w of the pre-tokenizer Whitespace
-  kCombining = 8,     // what the normalizer StripAccents drops
-  kNonspacing = 16,   // what BertNormalizer drops with strip_accents
-  kWhiteSpace = 32,   // White_Space
-  kDropped = 64,      // what BertNormalizer drops with clean_text
-  kIdeograph = 128,   // what BertNormalizer puts blanks around with handle_chinese_chars
+  kNumeric = 1,      // what the pre-tokenizer Digits sets apart
+  kPunctuation = 2,  // what Punctuation and BertPreTokenizer set apart
+  kWordPart = 4,     // \w of the pre-tokenizer Whitespace
+  kCombining = 8,    // what the normalizer StripAccents drops
+  kNonspacing = 16,  // what BertNormalizer drops with strip_accents
+  kWhiteSpace = 32,  // White_Space
+  kDropped = 64,     // what BertNormalizer drops with clean_text
+  kIdeograph = 128,  // what BertNormalizer puts blanks around with handle_chinese_chars
 };
 
 // Returns the sum of the flags of a character. `scalar` < 0x110000.

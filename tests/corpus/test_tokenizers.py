@@ -3,10 +3,10 @@ import json
 import unicodedata
 
 import pytest
+from tokenizer_pipelines import EXPRESSIONS, PIPELINES, make
 from tokenizers import Tokenizer
 
 from bpe_testing import EXHAUSTIVE, PIECES, any_text, cairn, encode, multilingual, random_text, rng
-from tokenizer_pipelines import EXPRESSIONS, PIPELINES, make
 
 pytestmark = pytest.mark.interop
 
@@ -123,5 +123,5 @@ def test_what_is_not_known_is_refused_by_name(made, tmp_path, change, reason, wo
 
 def test_a_word_that_nothing_stands_for_is_an_error(made, tmp_path):
     path = changed(made("word-level"), tmp_path, lambda d: d["model"].update(unk_token="[GONE]"))
-    result = cairn("encode", "--tokenizer", path, "-", stdin="the xyzzyx\n".encode())
+    result = cairn("encode", "--tokenizer", path, "-", stdin=b"the xyzzyx\n")
     assert result.returncode != 0 and b"'xyzzyx' is not in the vocabulary" in result.stderr, result.stderr
