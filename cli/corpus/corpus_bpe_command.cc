@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
@@ -32,6 +33,7 @@
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
+#include "corpus/pipeline/load_tokenizer.h"
 
 namespace cairn::cli {
 namespace {
@@ -194,62 +196,82 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
                                          {"resumed", summary.count.resumed},
                                          {"spilled", summary.count.spilled},
                                          {"seconds", seconds}};
-    std::printf("%s\n", JsonText(json).c_str());
+    absl::PrintF("%s\n", JsonText(json));
   } else {
-    std::printf("%s: %zu tokens (%zu merges, %td special) from %s, %llu distinct words, in %.2f s\n",
-                arguments.output.c_str(), vocabulary.tokens.size(), vocabulary.merges.size(), specials,
-                FormatSize(static_cast<int64_t>(summary.count.file_bytes)).c_str(),
-                static_cast<unsigned long long>(summary.count.distinct_words), seconds);
+    absl::PrintF("%s: %d tokens (%d merges, %d special) from %s, %d distinct words, in %.2f s\n", arguments.output,
+                 vocabulary.tokens.size(), vocabulary.merges.size(), specials,
+                 FormatSize(static_cast<int64_t>(summary.count.file_bytes)), summary.count.distinct_words, seconds);
   }
   if (vocabulary.tokens.size() < options.vocab_size) {
-    std::fprintf(stderr, "note: no pair was left to merge after %zu tokens, fewer than the %u asked for\n",
-                 vocabulary.tokens.size(), options.vocab_size);
+    absl::FPrintF(stderr, "note: no pair was left to merge after %d tokens, fewer than the %d asked for\n",
+                  vocabulary.tokens.size(), options.vocab_size);
   }
   return absl::OkStatus();
 }
 
 void AddTrain(Command bpe, CommandContext& context) {
   auto arguments = std::make_shared<TrainArguments>();
-  Command command = bpe.AddCommand("train", "Train a byte-level BPE vocabulary");
+  Command command =
+      bpe.AddCommand("train", "Learns a byte-level BPE vocabulary from text and writes it as a tokenizer");
   command
       .AddOption("INPUT", arguments->inputs,
                  "Text or JSON lines (.jsonl), perhaps gzip or zstd: files or directories; - is standard input")
       .Required();
-  command.AddOption("--vocab-size", arguments->vocab_size, "All tokens: 256 bytes + merges + special tokens")
+  command
+      .AddOption("--vocab-size", arguments->vocab_size,
+                 "How many tokens the vocabulary has: 256 bytes, the merges and the special tokens together")
       .Required();
   command
       .AddOption("--output", arguments->output,
                  "Directory for tokenizer.json, tokenizer_config.json, vocab.json, merges.txt, tokenizer.tiktoken")
       .Required();
-  const Argument name = command
-                            .AddOption("--pretokenizer", arguments->pretokenizer,
-                                       "How text is cut into words (default: gpt2, or as what is extended)")
-                            .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
+  const Argument name =
+      command
+          .AddOption("--pretokenizer", arguments->pretokenizer,
+                     "The rule that cuts text into words. The default is gpt2; with --extend, that of the tokenizer")
+          .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
   command
       .AddOption("--pattern", arguments->pattern,
-                 "Any other regular expression that cuts words, as Hugging Face reads it")
+                 "A regular expression that cuts text into words; it is read as Hugging Face reads it")
       .Excludes(name);
-  command.AddOption("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
+  command
+      .AddOption("--special-token", arguments->special_tokens,
+                 "A token that is never merged with its neighbours. May be given several times")
       .OneEachTime()  // without it "[PAD]" would be read as a list
       ;
-  command.AddOption("--min-frequency", arguments->min_frequency, "Pairs that are rarer do not merge").ShowDefault();
+  command
+      .AddOption("--min-frequency", arguments->min_frequency,
+                 "A pair of tokens that occurs fewer times than this is not merged")
+      .ShowDefault();
   command
       .AddOption("--tie-break", arguments->tie_break,
-                 "Of equally frequent pairs: bytes (greatest byte strings), or as huggingface")
+                 "Which of equally frequent pairs merges first: the one with the greatest bytes, or the one that "
+                 "Hugging Face takes")
       .OneOf({"bytes", "huggingface"})
       .ShowDefault();
-  command.AddFlag("--by-line", arguments->by_line, "Each line with its newline is a text, as Hugging Face reads files");
+  command.AddFlag(
+      "--by-line", arguments->by_line,
+      "Read each line, with its newline, as a text of its own, as Hugging Face does; else a file is one text");
   command.AddOption("--json-key", arguments->json_key, "Key of the text in JSON lines (default: text)");
   command
       .AddOption("--invalid-utf8", arguments->invalid_utf8,
-                 "Bytes outside UTF-8: bytes (learn them), error, skip or replace (by U+FFFD)")
+                 "What to do with bytes that are not UTF-8: learn them as they are, stop with an error, leave them "
+                 "out, or read U+FFFD instead")
       .OneOf({"bytes", "error", "skip", "replace"})
       .ShowDefault();
-  command.AddOption("--threads", arguments->threads, "Threads").Between(1, 1024).ShowDefault();
-  command.AddOption("--memory", arguments->memory, "Spill word counts to disk above this (2GiB; default: no limit)");
-  command.AddOption("--temp-dir", arguments->temp_dir, "Directory for spilled counts (default: the output)");
-  command.AddFlag("--resume", arguments->resume, "Keep what was counted, and go on from there when run again");
-  command.AddOption("--checkpoint-every", arguments->checkpoint_every, "With --resume: input between two records")
+  command.AddOption("--threads", arguments->threads, "How many threads work at the same time")
+      .Between(1, 1024)
+      .ShowDefault();
+  command.AddOption(
+      "--memory", arguments->memory,
+      "Write word counts to disk when they need more memory than this, as 2GiB. There is no limit by default");
+  command.AddOption("--temp-dir", arguments->temp_dir,
+                    "The directory for word counts on disk. The default is that of --output");
+  command.AddFlag("--resume", arguments->resume,
+                  "Keep the word counts on disk; if the run ends early, the same command continues from them");
+  command
+      .AddOption("--checkpoint-every", arguments->checkpoint_every,
+                 "With --resume: save the counts each time this much more input has been read")
       .ShowDefault();
   command.AddOption("--extend", arguments->extend,
                     "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
@@ -278,7 +300,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
   CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
                          arguments.merges.empty()
-                             ? corpus::LoadBpeTokenizer(arguments.tokenizer, load)
+                             ? corpus::LoadTokenizer(arguments.tokenizer, load)
                              : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
   const std::atomic<bool>& interrupted = InterruptFlag();
   corpus::OutputFile::Options place;
@@ -310,17 +332,21 @@ absl::Status Encode(const EncodeArguments& arguments) {
 
 void AddEncode(Command bpe, CommandContext& context) {
   auto arguments = std::make_shared<EncodeArguments>();
-  Command command = bpe.AddCommand("encode", "Turn each line of a text into a line of token ids");
+  Command command = bpe.AddCommand("encode", "Writes the token ids of each line of a text as a line of numbers");
   command
       .AddOption("--tokenizer", arguments->tokenizer,
                  "A directory, tokenizer.json, *.tiktoken, or vocab.json beside its merges.txt")
       .Required();
   command.AddOption("--merges", arguments->merges, "merges.txt, if it does not stand beside vocab.json");
   command.AddOption("--pretokenizer", arguments->pretokenizer,
-                    "For files that do not say it (tiktoken): a name as for train, or a regular expression");
-  command.AddOption("INPUT", arguments->input, "Text, perhaps gzip or zstd; - is standard input").Required();
-  command.AddOption("--output", arguments->output, "File for the ids (default: standard output)");
-  command.AddOption("--threads", arguments->threads, "Threads").Between(1, 1024).ShowDefault();
+                    "The rule that cuts words, if the file does not have it (tiktoken): a name as for train, or a "
+                    "regular expression");
+  command.AddOption("INPUT", arguments->input, "A text file; .gz and .zst are decompressed; - is standard input")
+      .Required();
+  command.AddOption("--output", arguments->output, "The file for the ids. The default is standard output");
+  command.AddOption("--threads", arguments->threads, "How many threads work at the same time")
+      .Between(1, 1024)
+      .ShowDefault();
   command.Footer(R"(Examples:
   cairn corpus bpe encode --tokenizer tokenizer corpus.txt > ids.txt
   cairn corpus bpe encode --tokenizer cl100k_base.tiktoken corpus.txt.zst --output ids.txt)");
@@ -333,7 +359,7 @@ void AddEncode(Command bpe, CommandContext& context) {
 }  // namespace
 
 void AddCorpusBpeCommand(Command corpus, CommandContext& context) {
-  Command bpe = corpus.AddCommand("bpe", "Byte-level BPE: train a vocabulary, encode text");
+  Command bpe = corpus.AddCommand("bpe", "Trains byte-level BPE vocabularies, and encodes text by a tokenizer");
   bpe.RequireCommand();
   AddTrain(bpe, context);
   AddEncode(bpe, context);

@@ -9,7 +9,8 @@
 namespace cairn::cli {
 
 void AddCorpusCommand(Command app, CommandContext& context) {
-  Command corpus = app.AddCommand("corpus", "Training-data tools: shuffle, tokenize, .bin/.idx");
+  Command corpus = app.AddCommand(
+      "corpus", "Prepares training data: shuffles, trains tokenizers, encodes, and writes .bin and .idx files");
   corpus.RequireCommand();
   AddCorpusBpeCommand(corpus, context);
   AddCorpusPreprocessCommand(corpus, context);

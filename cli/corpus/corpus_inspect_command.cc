@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/base/terminal.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"
@@ -34,13 +35,13 @@ nlohmann::ordered_json Describe(const corpus::IndexedReader& reader) {
 
 void Print(const CommandContext& context, const nlohmann::ordered_json& json) {
   if (context.json()) {
-    std::printf("%s\n", JsonText(json).c_str());
+    absl::PrintF("%s\n", JsonText(json));
     return;
   }
   for (const auto& [key, value] : json.items()) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    std::printf("%-18s %s%s\n", key.c_str(), ForTerminal(text).c_str(),
-                key == "bin_bytes" ? absl::StrCat(" (", FormatSize(value.get<int64_t>()), ")").c_str() : "");
+    absl::PrintF("%-18s %s%s\n", key, ForTerminal(text),
+                 key == "bin_bytes" ? absl::StrCat(" (", FormatSize(value.get<int64_t>()), ")") : "");
   }
 }
 
@@ -65,7 +66,8 @@ void AddOne(Command corpus, CommandContext& context, const std::string& name, co
             absl::StatusOr<nlohmann::ordered_json> (*run)(const std::string&)) {
   auto prefix = std::make_shared<std::string>();
   Command command = corpus.AddCommand(name, description);
-  command.AddOption("PREFIX", *prefix, "The pair PREFIX.bin, PREFIX.idx").Required();
+  command.AddOption("PREFIX", *prefix, "The path of the files PREFIX.bin and PREFIX.idx without their endings")
+      .Required();
   command.Footer(absl::StrCat("Example:\n  cairn corpus ", name, " corpus_text_document"));
   command.Action([prefix, run, &context] {
     const absl::StatusOr<nlohmann::ordered_json> json = run(PrefixOf(*prefix));
@@ -80,8 +82,11 @@ void AddOne(Command corpus, CommandContext& context, const std::string& name, co
 }  // namespace
 
 void AddCorpusInspectCommands(Command corpus, CommandContext& context) {
-  AddOne(corpus, context, "inspect", "Header and counts of a .bin/.idx pair; reads the header alone", Inspect);
-  AddOne(corpus, context, "verify", "Reads a .bin/.idx pair and checks every length, pointer and document index",
+  AddOne(corpus, context, "inspect",
+         "Shows the dtype and the counts of a .bin/.idx pair. It reads the header, not the tokens", Inspect);
+  AddOne(corpus, context, "verify",
+         "Reads both files of a .bin/.idx pair and checks each length, pointer and document index; it fails at the "
+         "first wrong one",
          Verify);
 }
 

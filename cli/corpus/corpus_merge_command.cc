@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
@@ -40,25 +41,29 @@ void Run(const Arguments& arguments, CommandContext& context) {
     const nlohmann::ordered_json json = {{"prefix", arguments.output_prefix}, {"inputs", report->prefixes},
                                          {"documents", report->documents},    {"sequences", report->sequences},
                                          {"tokens", report->tokens},          {"kernel_bytes", report->kernel_bytes}};
-    std::printf("%s\n", JsonText(json).c_str());
+    absl::PrintF("%s\n", JsonText(json));
     return;
   }
-  std::printf("merged     %zu pairs, in this order:\n", report->prefixes.size());
-  for (const std::string& prefix : report->prefixes) std::printf("             %s\n", ForTerminal(prefix).c_str());
-  std::printf("output     %s.bin, .idx\ndocuments  %llu\nsequences  %llu\ntokens     %llu\n",
-              arguments.output_prefix.c_str(), static_cast<unsigned long long>(report->documents),
-              static_cast<unsigned long long>(report->sequences), static_cast<unsigned long long>(report->tokens));
+  absl::PrintF("merged     %d pairs, in this order:\n", report->prefixes.size());
+  for (const std::string& prefix : report->prefixes) absl::PrintF("             %s\n", ForTerminal(prefix));
+  absl::PrintF("output     %s.bin, .idx\ndocuments  %d\nsequences  %d\ntokens     %d\n", arguments.output_prefix,
+               report->documents, report->sequences, report->tokens);
 }
 
 }  // namespace
 
 void AddCorpusMergeCommand(Command corpus, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command =
-      corpus.AddCommand("merge", "One .bin/.idx pair of all pairs in a directory, as Megatron's merge_datasets.py");
-  command.AddOption("--input", arguments->input, "Directory of the pairs; they are taken in the order of their names")
+  Command command = corpus.AddCommand(
+      "merge", "Joins all .bin/.idx pairs of a directory into one pair, as Megatron's merge_datasets.py does");
+  command
+      .AddOption("--input", arguments->input,
+                 "The directory with the pairs. They are joined in the order of their names")
       .Required();
-  command.AddOption("--output-prefix", arguments->output_prefix, "Writes PREFIX.bin and PREFIX.idx").Required();
+  command
+      .AddOption("--output-prefix", arguments->output_prefix,
+                 "The path of the new files PREFIX.bin and PREFIX.idx without their endings")
+      .Required();
   command.Footer("Example:\n  cairn corpus merge --input parts/ --output-prefix corpus_text_document");
   command.Action([arguments, &context] { Run(*arguments, context); });
 }

@@ -1,6 +1,5 @@
 #include "cli/corpus/corpus_preprocess_command.h"
 
-#include <fmt/format.h>
 #include <glob.h>
 
 #include <algorithm>
@@ -14,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "common/process/quantity.h"
@@ -37,7 +38,7 @@ constexpr const char* kHelp =
   cairn corpus preprocess --input 'shards/*.jsonl.zst' --output-prefix data/bert --tokenizer-type BertWordPieceCase \
       --vocab-file vocab.txt --split-sentences --punkt-model punkt_tab/english
 Writes PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence with --split-sentences) for each key, byte for byte as
-Megatron-LM's tools/preprocess_data.py. Nothing stands under these names before they are whole.)";
+Megatron-LM's tools/preprocess_data.py. The files get these names when all of them are complete.)";
 
 struct Arguments {
   std::vector<std::string> inputs;
@@ -73,15 +74,15 @@ absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::str
     const bool none = found.gl_pathc == 0;
     globfree(&found);
     if (none) {
-      return MakeError(Reason::kInputUnreadable, fmt::format("{}: no such file, and no file matches it", input),
+      return MakeError(Reason::kInputUnreadable, absl::StrCat(input, ": no such file, and no file matches it"),
                        {{"file", input}});
     }
   }
   for (const std::string& file : files) {
     std::error_code error;
     if (std::filesystem::is_directory(file, error)) {
-      return MakeError(Reason::kInputUnreadable,
-                       fmt::format("{}: is a directory; a JSON lines file was expected", file), {{"file", file}});
+      return MakeError(Reason::kInputUnreadable, absl::StrCat(file, ": is a directory; a JSON lines file was expected"),
+                       {{"file", file}});
     }
   }
   return files;
@@ -92,8 +93,8 @@ struct SharedProgress {
   std::atomic<uint64_t> documents{0}, tokens{0}, bytes{0};
 
   std::string Describe(double seconds) const {
-    return fmt::format("{} documents, {} tokens, {}", documents.load(), tokens.load(),
-                       DescribeProgress("read", bytes, 0, seconds));
+    return absl::StrCat(documents.load(), " documents, ", tokens.load(), " tokens, ",
+                        DescribeProgress("read", bytes, 0, seconds));
   }
 };
 
@@ -115,19 +116,19 @@ void Print(const CommandContext& context, const corpus::PreprocessReport& report
                                  {"sequences", key.sequences},
                                  {"tokens", key.tokens}});
     }
-    fmt::print("{}\n", JsonText(json));
+    absl::PrintF("%s\n", JsonText(json));
     return;
   }
-  if (!sentences.empty()) fmt::print("sentences: {}\n", sentences);
+  if (!sentences.empty()) absl::PrintF("sentences: %s\n", sentences);
   if (chosen.end_of_document_is_added) {
-    fmt::print(
-        "end of document: id {}. The vocabulary has no <|endoftext|>, so it comes behind its last token, as in "
-        "Megatron-LM: the model's vocabulary has {} tokens\n",
+    absl::PrintF(
+        "end of document: id %d. The vocabulary has no <|endoftext|>, so it comes behind its last token, as in "
+        "Megatron-LM: the model's vocabulary has %d tokens\n",
         *end, *end + 1);
   }
   for (const corpus::PreprocessedKey& key : report.keys) {
-    fmt::print("{}.bin, .idx: {} documents, {} sequences, {} tokens ({})\n", key.prefix, key.documents, key.sequences,
-               key.tokens, key.dtype);
+    absl::PrintF("%s.bin, .idx: %d documents, %d sequences, %d tokens (%s)\n", key.prefix, key.documents, key.sequences,
+                 key.tokens, key.dtype);
   }
 }
 
@@ -140,7 +141,8 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   options.keep_sequential = given.keep_sequential;
   CAIRN_ASSIGN_OR_RETURN(const int64_t max_line, ParseSize(given.max_line));
   if (max_line < 1 || static_cast<uint64_t>(max_line) > corpus::kMaxLineBytes) {
-    return MakeError(Reason::kBadRequest, fmt::format("--max-line {} is not between 1 byte and 4 GiB", given.max_line),
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("--max-line ", given.max_line, " is not between 1 byte and 4 GiB"),
                      {{"next", "Give a size, as --max-line 256MiB."}});
   }
   options.max_line = static_cast<size_t>(max_line);
@@ -148,9 +150,10 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   if (given.workers == 0) {
     options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   } else if (given.workers % given.partitions != 0) {
-    return MakeError(Reason::kBadRequest,
-                     fmt::format("--workers {} must be a multiple of --partitions {}", given.workers, given.partitions),
-                     {{"next", fmt::format("Give --workers {}, or another --partitions.", given.partitions)}});
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat("--workers ", given.workers, " must be a multiple of --partitions ", given.partitions),
+        {{"next", absl::StrCat("Give --workers ", given.partitions, ", or another --partitions.")}});
   }
   std::string sentences;
   corpus::TokenizerChoice choice = given.tokenizer;
@@ -160,12 +163,12 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   std::optional<corpus::PunktModel> punkt;
   if (given.split_sentences && !given.punkt_model.empty()) {
     CAIRN_ASSIGN_OR_RETURN(punkt, corpus::LoadPunktModel(given.punkt_model));
-    sentences = fmt::format("Punkt, {}", given.punkt_model);
+    sentences = absl::StrCat("Punkt, ", given.punkt_model);
     options.new_splitter = [&] { return std::make_unique<corpus::PunktSplitter>(*punkt); };
   } else if (given.split_sentences) {
     CAIRN_RETURN_IF_ERROR(corpus::IcuSplitter::Create().status());
     sentences =
-        fmt::format("{}'s rules; with --punkt-model they are those of Megatron-LM", corpus::IcuSplitter::Version());
+        absl::StrCat(corpus::IcuSplitter::Version(), "'s rules; with --punkt-model they are those of Megatron-LM");
     options.new_splitter = [] { return *corpus::IcuSplitter::Create(); };
   } else if (!given.punkt_model.empty()) {
     return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences",
@@ -194,45 +197,68 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
 
 void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   auto given = std::make_shared<Arguments>();
-  Command app = corpus.AddCommand("preprocess", "JSON lines to Megatron-LM's .bin/.idx");
+  Command app =
+      corpus.AddCommand("preprocess", "Encodes JSON lines and writes the tokens as Megatron-LM's .bin and .idx");
   app.Footer(kHelp);
-  app.AddOption("--input", given->inputs, "JSON lines, plain, .gz or .zst: files, directories, patterns, /dev/stdin")
+  app.AddOption("--input", given->inputs,
+                "Files of JSON lines (.gz and .zst are decompressed), directories, quoted patterns, or /dev/stdin")
       .Required()
       .TakesMany();
-  app.AddOption("--output-prefix", given->output_prefix, "The output's path without _KEY_document.bin").Required();
+  app.AddOption("--output-prefix", given->output_prefix,
+                "The path of the new files without their ending _KEY_document.bin")
+      .Required();
   app.AddOption("--json-keys", given->keys, "Keys to take from each object; one pair of files for each")
       .TakesMany()
       .ShowDefault();
   app.AddOption("--tokenizer-type", given->tokenizer.type,
-                "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer or HuggingFaceTokenizer")
+                absl::StrCat("One of Megatron-LM's types: ", std::string(corpus::kTokenizerTypes)))
       .Required();
   const Argument vocab =
       app.AddOption("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
-  app.AddOption("--vocab", given->vocab, "The same, by its older name").Excludes(vocab);
-  app.AddOption("--merge-file", given->tokenizer.merge_file, "merges.txt (GPT-2)");
-  app.AddOption("--tokenizer-model", given->tokenizer.tokenizer_model,
-                "HuggingFaceTokenizer: a directory with tokenizer.json, or the file");
+  app.AddOption("--vocab", given->vocab, "The older name of --vocab-file").Excludes(vocab);
+  app.AddOption("--merge-file", given->tokenizer.merge_file, "GPT2BPETokenizer: its merges.txt");
+  app.AddOption(
+      "--tokenizer-model", given->tokenizer.tokenizer_model,
+      "HuggingFaceTokenizer: a directory with tokenizer.json, or the file; the SentencePiece types: a .model; "
+      "TikTokenizer: a vocabulary in JSON");
+  app.AddOption("--vocab-size", given->tokenizer.vocab_size,
+                "TikTokenizer: how many tokens it has, special ones too (131072 by default); NullTokenizer: one more "
+                "than every id");
+  app.AddOption("--tiktoken-pattern", given->tokenizer.tiktoken_pattern,
+                "TikTokenizer: which of Megatron-LM's two rules cuts text into words")
+      .OneOf({"v1", "v2"})
+      .ShowDefault();
+  app.AddOption("--tiktoken-num-special-tokens", given->tokenizer.tiktoken_specials,
+                "TikTokenizer: how many special tokens come before the others")
+      .ShowDefault();
   app.AddFlag("--tokenizer-hf-no-include-special-tokens", given->no_special,
-              "Do not put [CLS] and [SEP], or what else the tokenizer adds, around every sentence");
+              "Leave out the tokens that the tokenizer adds around each sentence, such as [CLS] and [SEP]");
   app.AddFlag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,
               "WordPiece as the original BERT and Megatron-LM before 2026 had it: words of up to 200 characters, "
               "another table of characters, no special tokens in the text");
-  app.AddFlag("--append-eod", given->tokenizer.append_eod, "An end-of-document token behind each document");
-  app.AddFlag("--split-sentences", given->split_sentences, "Each sentence is a sequence of its own");
-  app.AddOption("--punkt-model", given->punkt_model,
-                "Model of --split-sentences: a language's directory of nltk's punkt_tab; without it, ICU's rules");
-  app.AddOption("--workers", given->workers, "Threads; 0 = one for each core").Between(0, 1024).ShowDefault();
+  app.AddFlag("--append-eod", given->tokenizer.append_eod,
+              "Add the tokenizer's end-of-document token behind each document");
+  app.AddFlag("--split-sentences", given->split_sentences,
+              "Split each text into sentences, and write each sentence as a sequence of its own");
+  app.AddOption(
+      "--punkt-model", given->punkt_model,
+      "With --split-sentences: the directory of a language in nltk's punkt_tab. The default is the rules of ICU");
+  app.AddOption("--workers", given->workers, "How many threads encode at the same time; 0 means one for each core")
+      .Between(0, 1024)
+      .ShowDefault();
   app.AddOption("--partitions", given->partitions,
                 "Order of the documents: i, i + N, i + 2N .. of each i < N, as Megatron-LM's partitions")
       .Between(1, 1024)
       .ShowDefault();
-  app.AddFlag("--keep-sequential-samples", given->keep_sequential, "Keep the input's order with --partitions too");
+  app.AddFlag("--keep-sequential-samples", given->keep_sequential,
+              "Keep the documents in the order of the input, whatever --partitions says");
   app.AddOption("--max-line", given->max_line,
                 "Refuse a line that is longer; the longest one takes ten to twenty times its size in memory")
       .ShowDefault();
-  app.AddOption("--dataset-impl", given->dataset_impl, "Accepted for older scripts").OneOf({"mmap"});
-  app.AddOption("--lang", given->language, "Accepted for older scripts; --punkt-model decides");
-  app.AddOption("--log-interval", given->log_interval, "Accepted for older scripts");
+  app.AddOption("--dataset-impl", given->dataset_impl, "No effect; older scripts may give it").OneOf({"mmap"});
+  app.AddOption("--lang", given->language,
+                "No effect; older scripts may give it. --punkt-model decides about the language");
+  app.AddOption("--log-interval", given->log_interval, "No effect; older scripts may give it");
   app.Action([given, &context] {
     const absl::Status status = RunPreprocess(context, *given);
     context.exit_status = status.ok() ? kDone : ReportError(context, status);

@@ -128,34 +128,31 @@ void PrintReport(const CommandContext& context, const corpus::ShuffleOptions& op
          {{"input", report.direct_input}, {"scratch", report.direct_scratch}, {"output", report.direct_output}}},
         {"seconds", seconds},
     };
-    std::fprintf(file, "%s\n", JsonText(json).c_str());
+    absl::FPrintF(file, "%s\n", JsonText(json));
     return;
   }
   std::vector<std::string> buffered;
   if (options.direct && !report.direct_input) buffered.push_back("input");
   if (options.direct && report.scratch_bytes > 0 && !report.direct_scratch) buffered.push_back("temporary file");
   if (options.direct && !report.direct_output) buffered.push_back("output");
-  std::fprintf(file, "lines      %llu in %llu files, verified (checksum %s)\n",
-               static_cast<unsigned long long>(report.lines.lines), static_cast<unsigned long long>(report.input_files),
-               checksum.c_str());
-  std::fprintf(file, "output     %s%s\n", report.outputs.front().c_str(),
-               report.outputs.size() > 1
-                   ? absl::StrCat(" ... ", report.outputs.back(), " (", report.outputs.size(), " files)").c_str()
-                   : "");
-  std::fprintf(file, "seed       %llu\n", static_cast<unsigned long long>(options.seed));
-  std::fprintf(file, "way        %s\n",
-               report.scratch_bytes > 0
-                   ? absl::StrCat(report.buckets, " buckets, ", FormatSize(static_cast<int64_t>(report.scratch_bytes)),
-                                  " of temporary disk", report.resumed ? ", resumed" : "")
-                         .c_str()
-                   : absl::StrCat("no temporary disk, input read ", report.input_passes, " times").c_str());
-  std::fprintf(file, "direct io  %s\n",
-               !options.direct    ? "off"
-               : buffered.empty() ? "yes"
-                                  : absl::StrCat("yes, but buffered for ", absl::StrJoin(buffered, ", ")).c_str());
-  std::fprintf(
-      file, "time       %.1f s, %s/s\n", seconds,
-      FormatSize(static_cast<int64_t>(static_cast<double>(report.lines.bytes) / std::max(seconds, 1e-3))).c_str());
+  absl::FPrintF(file, "lines      %d in %d files, verified (checksum %s)\n", report.lines.lines, report.input_files,
+                checksum);
+  absl::FPrintF(file, "output     %s%s\n", report.outputs.front(),
+                report.outputs.size() > 1
+                    ? absl::StrCat(" ... ", report.outputs.back(), " (", report.outputs.size(), " files)")
+                    : "");
+  absl::FPrintF(file, "seed       %d\n", options.seed);
+  absl::FPrintF(file, "way        %s\n",
+                report.scratch_bytes > 0
+                    ? absl::StrCat(report.buckets, " buckets, ", FormatSize(static_cast<int64_t>(report.scratch_bytes)),
+                                   " of temporary disk", report.resumed ? ", resumed" : "")
+                    : absl::StrCat("no temporary disk, input read ", report.input_passes, " times"));
+  absl::FPrintF(file, "direct io  %s\n",
+                !options.direct    ? "off"
+                : buffered.empty() ? "yes"
+                                   : absl::StrCat("yes, but buffered for ", absl::StrJoin(buffered, ", ")));
+  absl::FPrintF(file, "time       %.1f s, %s/s\n", seconds,
+                FormatSize(static_cast<int64_t>(static_cast<double>(report.lines.bytes) / std::max(seconds, 1e-3))));
 }
 
 void Run(const Arguments& arguments, CommandContext& context) {
@@ -192,52 +189,63 @@ void Run(const Arguments& arguments, CommandContext& context) {
 
 void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = corpus.AddCommand("shuffle", "Uniform permutation of the lines of files of any size");
+  Command command = corpus.AddCommand(
+      "shuffle", "Writes the lines of files of any size in a random order; every order is equally likely");
   command
       .AddOption("INPUT", arguments->inputs,
-                 "Files (.gz and .zst are decompressed), patterns, directories, - for standard input")
+                 "Files (.gz and .zst are decompressed), quoted patterns or directories; - is standard input")
       .Required();
   command
       .AddOption("--output,-o", arguments->output,
                  "The file to write, - for standard output; with a split, data.jsonl becomes data-00000.jsonl ...")
       .Required();
-  command.AddOption("--memory", arguments->memory, "Resident memory to stay below, 32MiB at least").ShowDefault();
+  command.AddOption("--memory", arguments->memory, "The most memory that the lines may take, 32MiB or more")
+      .ShowDefault();
   command
       .AddOption("--seed", arguments->seed,
-                 "Equal inputs and seeds give equal outputs, whatever the memory and threads")
+                 "The number that chooses the order. The same inputs and seed give the same output, whatever --memory "
+                 "and --threads say")
       .ShowDefault();
-  command.AddOption("--temp-dir", arguments->temp_dir,
-                    "Directory of the temporary file, as large as the text; default: the output's");
-  command.AddOption("--threads", arguments->threads, "Default: all cores");
+  command.AddOption(
+      "--temp-dir", arguments->temp_dir,
+      "The directory of the temporary file, which is as large as the text. The default is that of the output");
+  command.AddOption("--threads", arguments->threads,
+                    "How many threads work at the same time. The default is one for each core, 16 at most");
   command.AddFlag("--resume", arguments->resume,
-                  "Go on where an interrupted run stood, and keep what a later run needs for that");
+                  "Continue an interrupted run, and keep on disk what is needed to continue this one");
   command.AddFlag("--no-scratch", arguments->no_scratch,
-                  "No temporary disk: read the input again for every part that fits in memory");
-  Argument lines = command.AddOption("--split-lines", arguments->split_lines, "Lines of each output file").Positive();
+                  "Use no temporary file: read the whole input once for each part of the output that fits in memory");
+  Argument lines =
+      command.AddOption("--split-lines", arguments->split_lines, "Write several files with this many lines each")
+          .Positive();
   Argument bytes = command.AddOption("--split-bytes", arguments->split_bytes,
-                                     "Largest size of an output file before compression, as 512MiB");
+                                     "Write several files of at most this size before compression, as 512MiB");
   Argument files =
-      command.AddOption("--split-files", arguments->split_files, "Number of output files of equal numbers of lines")
+      command.AddOption("--split-files", arguments->split_files, "Write this many files, with equal numbers of lines")
           .Positive();
   lines.Excludes(bytes).Excludes(files);
   bytes.Excludes(files);
-  command.AddOption("--compress", arguments->compress, "Compress the output").OneOf({"gz", "zst"});
-  command.AddOption("--header", arguments->header,
-                    "First lines of every input that are a header: they begin every output file");
+  command.AddOption("--compress", arguments->compress, "How to compress the output. It is not compressed by default")
+      .OneOf({"gz", "zst"});
+  command.AddOption(
+      "--header", arguments->header,
+      "How many lines at the start of each input are its header. They are not shuffled, and begin each output file");
   command
       .AddOption("--separator", arguments->separator, "The byte that ends a line: a character, \\n, \\t, \\0 or \\x1e")
       .ShowDefault();
   command
       .AddOption("--checkpoint-interval", arguments->checkpoint_interval,
-                 "With --resume: bytes of work that an interruption may cost")
+                 "With --resume: how much work, in bytes of text, an interruption may undo")
       .ShowDefault();
-  command.AddFlag("--buffered", arguments->buffered, "Read and write through the page cache instead of around it");
+  command.AddFlag("--buffered", arguments->buffered,
+                  "Let the system keep the files in its page cache. By default they are read and written past it, "
+                  "which costs less CPU");
   command.Footer(
       "Examples:\n"
       "  cairn corpus shuffle data.jsonl --output shuffled.jsonl --memory 8GiB --seed 42\n"
       "  cairn corpus shuffle 'part-*.jsonl.zst' --output out.jsonl.zst --compress zst --split-files 64\n"
       "  cairn corpus shuffle big/ --output out.txt --temp-dir /scratch --resume   # again after a kill\n"
-      "Nothing stands under the output's name before it is whole and its lines have been checked against those read.");
+      "The output gets its name when it is complete and a checksum shows that it has all the lines that were read.");
   command.Action([arguments, &context] { Run(*arguments, context); });
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
+
 namespace cairn::corpus {
 namespace {
 
@@ -27,10 +29,6 @@ uint64_t HashJoint(const uint8_t* place, size_t left, size_t right) {
   key *= 0x9E3779B97F4A7C15u;
   return key >> 32;
 }
-
-// Returns whether pieces may be cut at p, which lies behind a character of at least two bytes and before one of at
-// least three.
-bool IsPlaceForCut(const uint8_t* p) { return p[0] >= 0xE0 && p[-1] >= 0x80; }
 
 }  // namespace
 
@@ -85,9 +83,37 @@ inline const BpeModel::MergeSlot* BpeModel::FindMerge(uint32_t left, uint32_t ri
 }
 
 void BpeModel::Finish() {
+  if (by_character_) {
+    for (size_t byte = 0; byte < fallback_.size(); ++byte) {
+      fallback_[byte] = Find(absl::StrFormat("<0x%02X>", byte)).value_or(kNone);
+    }
+    if (CanCutCharacters()) FindJoints();
+    return;
+  }
   if (std::find(std::begin(byte_id_), std::end(byte_id_), kNone) != std::end(byte_id_)) return;
   FindBytePairs();
   if (!ignore_merges_) FindJoints();
+}
+
+// The joints are known by the bytes of tokens. So the bytes of every symbol must be those of the text, unless it never
+// merges; no character may vanish; and what becomes of a character may not depend on its neighbours.
+bool BpeModel::CanCutCharacters() const {
+  if (ignore_merges_ || !prefix_.empty() || !suffix_.empty()) return false;
+  const bool all_bytes = byte_fallback_ && std::find(fallback_.begin(), fallback_.end(), kNone) == fallback_.end();
+  if (!all_bytes && (unknown_ == kNone || fuse_unknown_ || byte_fallback_)) return false;
+  const auto has_other_bytes = [&](uint32_t id) {
+    return id == unknown_ || (byte_fallback_ && std::find(fallback_.begin(), fallback_.end(), id) != fallback_.end());
+  };
+  return std::none_of(merges_.begin(), merges_.end(), [&](const MergeSlot& slot) {
+    return slot.rank != kNone && (has_other_bytes(static_cast<uint32_t>(slot.pair >> 32)) ||
+                                  has_other_bytes(static_cast<uint32_t>(slot.pair)));
+  });
+}
+
+// Returns whether words may be cut before `place`: there begins a character of at least three bytes, and in words of
+// bytes another character beyond ASCII ends.
+inline bool BpeModel::IsPlaceForCut(const uint8_t* place) const {
+  return place[0] >= 0xE0 && (by_character_ || place[-1] >= 0x80);
 }
 
 void BpeModel::FindBytePairs() {
@@ -167,6 +193,41 @@ void BpeModel::Start(std::string_view word, std::vector<uint32_t>& ids) const {
   }
 }
 
+void BpeModel::StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const {
+  std::string affixed;
+  bool unknown_waits = false;
+  // An unknown character is added when the next known one is, which may be behind the bytes of others: so does Hugging
+  // Face's model.
+  const auto add_unknown = [&] {
+    if (unknown_waits) ids.push_back(unknown_);
+    unknown_waits = false;
+  };
+  for (size_t i = 0, end; i < word.size(); i = end) {
+    end = i + 1;
+    while (end < word.size() && (static_cast<uint8_t>(word[end]) & 0xC0) == 0x80) ++end;
+    std::string_view character = word.substr(i, end - i);
+    if ((i > 0 && !prefix_.empty()) || (end == word.size() && !suffix_.empty())) {
+      affixed.assign(i > 0 ? prefix_ : "").append(character).append(end == word.size() ? suffix_ : "");
+      character = affixed;
+    }
+    const std::optional<uint32_t> id = Find(character);
+    if (id) {
+      add_unknown();
+      ids.push_back(*id);
+      continue;
+    }
+    if (byte_fallback_ && std::all_of(character.begin(), character.end(),
+                                      [&](char c) { return fallback_[static_cast<uint8_t>(c)] != kNone; })) {
+      for (const char c : character) ids.push_back(fallback_[static_cast<uint8_t>(c)]);
+      continue;
+    }
+    if (unknown_ == kNone) continue;
+    if (!fuse_unknown_) add_unknown();
+    unknown_waits = true;
+  }
+  add_unknown();
+}
+
 void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const {
   if (ignore_merges_) {
     if (const auto whole = Find(word)) {
@@ -175,7 +236,11 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
     }
   }
   scratch.ids.clear();
-  Start(word, scratch.ids);
+  if (by_character_) {
+    StartCharacters(word, scratch.ids);
+  } else {
+    Start(word, scratch.ids);
+  }
   if (scratch.ids.size() <= kShort) {
     MergeShort(word, scratch);
   } else {

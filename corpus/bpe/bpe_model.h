@@ -2,17 +2,20 @@
 #ifndef CAIRN_CORPUS_BPE_BPE_MODEL_H_
 #define CAIRN_CORPUS_BPE_BPE_MODEL_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 
 namespace cairn::corpus {
 
-// Holds tokens and merges of a byte-level vocabulary. It is built once, then immutable and thread-safe.
+// Holds tokens and merges. Words are merged from their bytes, or from their characters if set_characters() was called.
+// It is built once, then immutable and thread-safe.
 class BpeModel {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -25,11 +28,21 @@ class BpeModel {
   void AddMerge(uint32_t left, uint32_t right, uint32_t rank, uint32_t result);
   // Makes a word that is a token stay whole, whatever the merges would make of it.
   void set_ignore_merges(bool ignore) { ignore_merges_ = ignore; }
-  // Sets the id for a byte that is no token; without it such a byte vanishes, as in Hugging Face's model. With `fuse`,
-  // one id stands for several such bytes in a row.
+  // Sets the id for a byte or character that is no token; without it such a one vanishes, as in Hugging Face's model.
+  // With `fuse`, one id stands for several in a row.
   void set_unknown(uint32_t id, bool fuse) {
     unknown_ = id;
     fuse_unknown_ = fuse;
+  }
+
+  // Makes words be merged from their characters. Each character but a word's first is looked up with `prefix` before
+  // it, and a word's last with `suffix` behind it. With `byte_fallback`, a character that is no token becomes the
+  // tokens <0x00> .. <0xFF> of its bytes if all of them are tokens. Words must be valid UTF-8.
+  void set_characters(std::string prefix, std::string suffix, bool byte_fallback) {
+    by_character_ = true;
+    prefix_ = std::move(prefix);
+    suffix_ = std::move(suffix);
+    byte_fallback_ = byte_fallback;
   }
 
   // Must be called after all tokens and merges were added, and before any of the methods below.
@@ -39,8 +52,9 @@ class BpeModel {
 
   // Finds the longest piece of `word` from `from` on that no merge can join with what follows, and returns its end.
   // Both sides can then be encoded on their own. If no such place is known, it returns the end of the word, which it
-  // always does if whole words or unknown bytes are treated apart. It looks only at places between characters beyond
-  // ASCII, that is, in scripts without blanks, whose "words" are whole sentences.
+  // always does if whole words or unknown bytes are treated apart. In words of bytes, it looks only at places
+  // between characters beyond ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of
+  // characters it looks at each character of at least three bytes, of which U+2581, which stands for a blank, is one.
   size_t PieceEnd(std::string_view word, size_t from) const;
 
   struct Scratch {
@@ -76,6 +90,9 @@ class BpeModel {
   bool CanJoin(const uint8_t* place) const;
   void Mark(size_t hash);
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
+  void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
+  bool IsPlaceForCut(const uint8_t* place) const;
+  bool CanCutCharacters() const;
   void MergeShort(std::string_view word, Scratch& scratch) const;
   void MergeLong(Scratch& scratch) const;
   void GrowMerges();
@@ -100,6 +117,10 @@ class BpeModel {
   bool ignore_merges_ = false;
   uint32_t unknown_ = kNone;
   bool fuse_unknown_ = false;
+  bool by_character_ = false;
+  bool byte_fallback_ = false;
+  std::string prefix_, suffix_;
+  std::array<uint32_t, 256> fallback_;  // the ids of <0x00> .. <0xFF>; kNone for one that is no token
 };
 
 }  // namespace cairn::corpus

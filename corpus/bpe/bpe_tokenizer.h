@@ -6,24 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "corpus/bpe/added_tokens.h"
 #include "corpus/bpe/bpe_model.h"
 #include "corpus/bpe/pretokenizer.h"
-#include "corpus/bpe/special_matcher.h"
 #include "corpus/tokenizer/tokenizer.h"
 
 namespace cairn::corpus {
-
-// A token that is matched in the text before it is cut into words, with the switches of Hugging Face's AddedToken.
-struct AddedToken {
-  std::string content;
-  uint32_t id = 0;
-  bool special = true;
-  bool normalized = false;   // matched after the tokens that are not normalized
-  bool single_word = false;  // matched only where no word character touches it
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
-};
 
 class BpeTokenizer final : public Tokenizer {
  public:
@@ -47,15 +35,9 @@ class BpeTokenizer final : public Tokenizer {
  private:
   friend class BpeEncoder;
 
-  // Added tokens that are matched at the same time.
-  struct Group {
-    std::vector<AddedToken> tokens;
-    SpecialMatcher matcher;
-  };
-
   Parts parts_;
-  Group first_;   // not normalized
-  Group second_;  // normalized
+  AddedTokens first_;   // not normalized
+  AddedTokens second_;  // normalized
 };
 
 }  // namespace cairn::corpus

@@ -110,30 +110,57 @@ TEST(BpeTokenizer, Encode_WholeWordsAndUnknownBytes_AreNotCut) {
   }
 }
 
-TEST(IdCache, Find_RandomWords_AreKnownWithTheirIds) {
+TEST(IdCache, Encode_RandomWords_MakesEachOnceAndKnowsItsIds) {
   std::mt19937_64 random(2);
   IdCache cache;
-  std::map<std::string, Ids> expected;
-  for (int i = 0; i < 100'000; ++i) {
-    // The words differ in few places. Their lengths are around the longest that fits a key.
-    std::string word(1 + random() % 30, 'a');
-    for (int changes = 0; changes < 2; ++changes) word[random() % word.size()] = static_cast<char>('a' + random() % 3);
-    if (random() % 500 == 0) word.resize(200 + random() % 100, 'b');
-    const WordKey key = MakeWordKey(word.data(), word.size(), word.data() + word.size());
-    const uint64_t hash = HashKey(key);
-    const uint32_t asked = random() % 2 == 0 ? cache.AskForEntry(hash) : WordMap::kNone;
-    Ids ids = {7};
-    const auto known = expected.find(word);
-    ASSERT_EQ(cache.Find(key, hash, word, asked, ids), known != expected.end()) << word;
-    if (known != expected.end()) {
-      ids.erase(ids.begin());
-      ASSERT_EQ(ids, known->second) << word;
-      continue;
+  std::map<std::string, Ids> made;
+  for (int round = 0; round < 5'000; ++round) {
+    std::string text;
+    std::vector<size_t> ends;
+    for (size_t count = random() % 70; count > 0; --count) {
+      // The words differ in few places. Their lengths are around the longest that fits a key.
+      std::string word(1 + random() % 30, 'a');
+      for (int changes = 0; changes < 2; ++changes)
+        word[random() % word.size()] = static_cast<char>('a' + random() % 3);
+      if (random() % 500 == 0) word.resize(200 + random() % 100, 'b');
+      ends.push_back((text += word).size());
     }
-    Ids made(1 + random() % std::min<size_t>(word.size(), 12));
-    for (uint32_t& id : made) id = static_cast<uint32_t>(random());
-    cache.Add(key, hash, word, made.data(), made.size());
-    if (word.size() <= IdCache::kMaxWordBytes) expected[word] = made;
+    std::vector<std::string_view> words;
+    for (size_t begin = 0; const size_t end : ends) {
+      words.push_back(std::string_view(text).substr(begin, end - begin));
+      begin = end;
+    }
+    Ids ids = {7}, expected = {7};
+    ASSERT_TRUE(cache.Encode(words, text.data() + text.size(), ids, [&](std::string_view word) {
+      const auto [it, is_new] = made.try_emplace(std::string(word));
+      EXPECT_TRUE(is_new || word.size() > IdCache::kMaxWordBytes) << word;
+      if (is_new) {
+        it->second.resize(1 + random() % std::min<size_t>(word.size(), 12));
+        for (uint32_t& id : it->second) id = static_cast<uint32_t>(random());
+      }
+      ids.insert(ids.end(), it->second.begin(), it->second.end());
+      return true;
+    }));
+    for (const std::string_view word : words) {
+      const Ids& known = made[std::string(word)];
+      expected.insert(expected.end(), known.begin(), known.end());
+    }
+    ASSERT_EQ(ids, expected);
+  }
+}
+
+TEST(IdCache, Encode_AWordFails_LeavesTheRestOut) {
+  IdCache cache;
+  Ids ids;
+  const std::vector<std::string_view> words = {"a", "b", "c"};
+  const auto encode = [&](std::string_view word) {
+    ids.push_back(static_cast<uint32_t>(word[0]));
+    return word != "b";
+  };
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_FALSE(cache.Encode(words, nullptr, ids, encode));
+    EXPECT_EQ(ids, (Ids{'a', 'b'}));
+    ids.clear();
   }
 }
 

@@ -1,15 +1,15 @@
 #include "corpus/bpe/encode_lines.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <memory>
 #include <vector>
 
-#include "common/base/mutex.h"
-#include "common/resources/memory.h"
-#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/text_blocks.h"
+#include "corpus/io/ordered_work.h"
 
 namespace cairn::corpus {
 namespace {
@@ -54,110 +54,66 @@ class Digits {
   std::vector<Cell> cells_;
 };
 
-class LineEncoder {
- public:
-  LineEncoder(const Tokenizer& tokenizer, const EncodeLinesOptions& options)
-      : tokenizer_(tokenizer),
-        options_(options),
-        digits_(tokenizer.vocab_size()),
-        pretokenizer_(*Pretokenizer::Named("gpt2")),
-        reader_({.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop}, pretokenizer_,
-                no_specials_) {}
-
-  absl::StatusOr<EncodeLinesSummary> Run() {
-    RunOnThreads(options_.threads, [this] {
-      const absl::Status status = WithMemory("to encode lines", [this] {
-        Work();
-        return absl::OkStatus();
-      });
-      if (status.ok()) return;
-      MutexLock lock(mutex_);
-      Fail(status);
-    });
-    MutexLock lock(mutex_);
-    if (!error_.ok()) return error_;
-    return summary_;
-  }
-
- private:
-  void Work() {
-    const std::unique_ptr<Encoder> encoder = tokenizer_.NewEncoder();
-    std::vector<uint32_t> ids;
-    std::string out;
-    TextBlock block;
-    while (true) {
-      uint64_t turn;
-      {
-        MutexLock lock(mutex_);
-        if (!error_.ok() || finished_) return;
-        auto next = reader_.Next(std::move(block));
-        if (!next.ok()) return Fail(next.status());
-        block = *std::move(next);
-        if (options_.progress && !options_.progress(reader_.file_bytes_read())) {
-          return Fail(MakeError(Reason::kInterrupted, "interrupted while text was encoded"));
-        }
-        if (block.bytes.empty()) {
-          finished_ = true;
-          return;
-        }
-        turn = next_turn_++;
-      }
-      EncodeLinesSummary part;
-      out.clear();
-      const absl::Status status = EncodeBlock(*encoder, block.bytes, ids, out, part);
-      MutexLock lock(mutex_);
-      while (error_.ok() && turn != turn_) turns_.Wait(mutex_);
-      if (!error_.ok()) return;
-      if (!status.ok()) return Fail(status);
-      if (const absl::Status written = options_.write(out); !written.ok()) return Fail(written);
-      summary_.lines += part.lines;
-      summary_.tokens += part.tokens;
-      summary_.bytes += part.bytes;
-      ++turn_;
-      turns_.NotifyAll();
-    }
-  }
-
-  absl::Status EncodeBlock(Encoder& encoder, std::string_view text, std::vector<uint32_t>& ids, std::string& out,
-                           EncodeLinesSummary& part) const {
-    for (size_t from = 0; from < text.size();) {
-      const size_t newline = std::min(text.find('\n', from), text.size());
-      ids.clear();
-      CAIRN_RETURN_IF_ERROR(encoder.Encode(text.substr(from, newline - from), ids));
-      digits_.AppendLine(ids, out);
-      ++part.lines;
-      part.tokens += ids.size();
-      part.bytes += newline - from;
-      from = newline + 1;
-    }
-    return absl::OkStatus();
-  }
-
-  void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (error_.ok()) error_ = status;
-    turns_.NotifyAll();
-  }
-
-  const Tokenizer& tokenizer_;
-  const EncodeLinesOptions& options_;
-  const Digits digits_;
-  const Pretokenizer pretokenizer_;  // never asked, because lines are cut only at newlines
-  const SpecialMatcher no_specials_;
-
-  Mutex mutex_;
-  CondVar turns_;
-  BlockReader reader_ ABSL_GUARDED_BY(mutex_);
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t next_turn_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0;  // the thread whose output comes next
-  EncodeLinesSummary summary_ ABSL_GUARDED_BY(mutex_);
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+struct EncodedLines {
+  std::string text;
+  EncodeLinesSummary counts;
 };
+
+// Encodes each line of `text`.
+absl::StatusOr<EncodedLines> EncodeBlock(std::string_view text, const Digits& digits, Encoder& encoder,
+                                         std::vector<uint32_t>& ids) {
+  EncodedLines result;
+  for (size_t from = 0; from < text.size();) {
+    const size_t newline = std::min(text.find('\n', from), text.size());
+    ids.clear();
+    CAIRN_RETURN_IF_ERROR(encoder.Encode(text.substr(from, newline - from), ids));
+    digits.AppendLine(ids, result.text);
+    ++result.counts.lines;
+    result.counts.tokens += ids.size();
+    result.counts.bytes += newline - from;
+    from = newline + 1;
+  }
+  return result;
+}
 
 }  // namespace
 
 absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const EncodeLinesOptions& options) {
-  return LineEncoder(tokenizer, options).Run();
+  const Digits digits(tokenizer.vocab_size());
+  const Pretokenizer pretokenizer =
+      *Pretokenizer::Named("gpt2");  // never asked, because lines are cut only at newlines
+  const SpecialMatcher no_specials;
+  BlockReader reader({.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop}, pretokenizer,
+                     no_specials);
+  struct Worker {
+    std::unique_ptr<Encoder> encoder;
+    std::vector<uint32_t> ids;
+  };
+  std::vector<Worker> workers(static_cast<size_t>(options.threads));
+  EncodeLinesSummary summary;
+  OrderedSteps<TextBlock, EncodedLines> steps;
+  steps.next = [&](TextBlock& block) -> absl::StatusOr<bool> {
+    CAIRN_ASSIGN_OR_RETURN(block, reader.Next(std::move(block)));
+    if (options.progress && !options.progress(reader.file_bytes_read())) {
+      return MakeError(Reason::kInterrupted, "interrupted while text was encoded");
+    }
+    return !block.bytes.empty();
+  };
+  steps.work = [&](int thread, TextBlock& block) {
+    Worker& worker = workers[static_cast<size_t>(thread)];
+    if (worker.encoder == nullptr) worker.encoder = tokenizer.NewEncoder();
+    return EncodeBlock(block.bytes, digits, *worker.encoder, worker.ids);
+  };
+  steps.deliver = [&](EncodedLines part) {
+    summary.lines += part.counts.lines;
+    summary.tokens += part.counts.tokens;
+    summary.bytes += part.counts.bytes;
+    return options.write(part.text);
+  };
+  // Each thread has a block in work, and one more may wait for a slow writer.
+  const auto window = static_cast<uint64_t>(2 * options.threads);
+  CAIRN_RETURN_IF_ERROR((OrderedWork<TextBlock, EncodedLines>(options.threads, window, std::move(steps)).Run()));
+  return summary;
 }
 
 }  // namespace cairn::corpus

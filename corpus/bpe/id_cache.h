@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,10 +19,43 @@ class IdCache {
  public:
   static constexpr size_t kMaxWordBytes = 255;  // longer words are rare and not kept
 
-  // A look-up has three steps, so that the waits of many look-ups for memory overlap.
-  void AskForSlot(uint64_t hash) const { map_.AskForSlot(hash); }
-  uint32_t AskForEntry(uint64_t hash) const { return map_.AskForEntry(hash); }
-  // If the word is known, appends its ids and returns true. `asked` is what AskForEntry() returned.
+  // Appends the ids of the words. Calls encode(word) for each word that it does not know, which must append the word's
+  // ids to `ids`; if that returns false, the rest is left out and this returns false too. Memory from each word up to
+  // `limit` may be read.
+  template <typename EncodeWord>
+  bool Encode(std::span<const std::string_view> words, const char* limit, std::vector<uint32_t>& ids,
+              EncodeWord&& encode) {
+    // It looks words up in batches, so that the waits for memory overlap.
+    WordKey keys[kBatch];
+    uint64_t hashes[kBatch];
+    uint32_t entries[kBatch];
+    for (; !words.empty(); words = words.subspan(std::min(kBatch, words.size()))) {
+      const size_t count = std::min(kBatch, words.size());
+      for (size_t i = 0; i < count; ++i) {
+        keys[i] = MakeWordKey(words[i].data(), words[i].size(), limit);
+        hashes[i] = HashKey(keys[i]);
+        map_.AskForSlot(hashes[i]);
+      }
+      for (size_t i = 0; i < count; ++i) entries[i] = map_.AskForEntry(hashes[i]);
+      for (size_t i = 0; i < count; ++i) {
+        if (Find(keys[i], hashes[i], words[i], entries[i], ids)) continue;
+        const size_t old = ids.size();
+        if (!encode(words[i])) return false;
+        Add(keys[i], hashes[i], words[i], ids.data() + old, ids.size() - old);
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kBatch = 32;
+  static constexpr size_t kMaxWords = size_t{1} << 20;
+  static constexpr size_t kMaxBytes = size_t{24} << 20;
+  static constexpr size_t kFew = 4;
+  static constexpr int kCountBits = 8;  // a word has no more ids than bytes
+  static constexpr uint64_t kCountMask = kMaxWordBytes;
+
+  // If the word is known, appends its ids and returns true. `asked` is what the map's AskForEntry() returned.
   bool Find(const WordKey& key, uint64_t hash, std::string_view word, uint32_t asked,
             std::vector<uint32_t>& ids) const {
     // The entry may have been forgotten since.
@@ -53,13 +87,6 @@ class IdCache {
     ids_.resize(ids_.size() + count);
     std::copy_n(ids, count, ids_.data() + begin);
   }
-
- private:
-  static constexpr size_t kMaxWords = size_t{1} << 20;
-  static constexpr size_t kMaxBytes = size_t{24} << 20;
-  static constexpr size_t kFew = 4;
-  static constexpr int kCountBits = 8;  // a word has no more ids than bytes
-  static constexpr uint64_t kCountMask = kMaxWordBytes;
 
   WordMap map_;  // a value says where the word's ids begin in ids_, and how many there are
   std::vector<uint32_t> ids_ = std::vector<uint32_t>(kFew);  // always ends with room for a read of kFew

@@ -45,20 +45,6 @@ const std::vector<KnownFile>& KnownFiles() {
   return files;
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const auto source, OpenSource(path, {.direct = false}));
-  std::string content;
-  AlignedBuffer buffer(size_t{1} << 20);
-  while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
-    if (got == 0) return content;
-    if (content.size() + got > kMaxFileBytes) {
-      return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": larger than 1 GiB"), {{"file", path}});
-    }
-    content.append(buffer.data(), got);
-  }
-}
-
 std::vector<AddedToken> Specials(const std::map<std::string, uint32_t>& tokens) {
   std::vector<AddedToken> added;
   for (const auto& [text, id] : tokens) added.push_back({.content = text, .id = id});
@@ -71,13 +57,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Finish(absl::StatusOr<BpeTokenizer::P
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(path));
   CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(content, path));
   return Finish(BuildTokenizer(file, path));
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path, const BpeLoadOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(path));
   CAIRN_ASSIGN_OR_RETURN(const auto ranks, ParseTiktoken(content, path));
   std::string pretokenizer = options.pretokenizer.value_or("");
   std::vector<AddedToken> specials = Specials(options.special_tokens);
@@ -91,7 +77,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path,
     }
   }
   if (pretokenizer.empty() && fs::exists(beside, ignored)) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string json, ReadFile(beside.string()));
+    CAIRN_ASSIGN_OR_RETURN(const std::string json, ReadTokenizerFile(beside.string()));
     CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(json, beside.string()));
     pretokenizer = file.pattern;
     if (specials.empty()) specials = file.added;
@@ -105,8 +91,23 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path,
   return Finish(BuildTiktoken(ranks, specials, pretokenizer, path));
 }
 
-// Returns the file of a directory that holds the tokenizer; `path` itself if that is a file.
-absl::StatusOr<std::string> FindFile(const std::string& path) {
+}  // namespace
+
+absl::StatusOr<std::string> ReadTokenizerFile(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(const auto source, OpenSource(path, {.direct = false}));
+  std::string content;
+  AlignedBuffer buffer(size_t{1} << 20);
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
+    if (got == 0) return content;
+    if (content.size() + got > kMaxFileBytes) {
+      return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": larger than 1 GiB"), {{"file", path}});
+    }
+    content.append(buffer.data(), got);
+  }
+}
+
+absl::StatusOr<std::string> FindTokenizerFile(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;
   for (const char* name : {"tokenizer.json", "vocab.json"}) {
@@ -127,10 +128,8 @@ absl::StatusOr<std::string> FindFile(const std::string& path) {
                    {{"file", path}});
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path, const BpeLoadOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string file, FindFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::string file, FindTokenizerFile(path));
   const fs::path name(file);
   if (name.extension() == ".tiktoken") return LoadTiktoken(file, options);
   if (name.filename() == "vocab.json") {
@@ -140,8 +139,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& p
 }
 
 absl::StatusOr<BpeVocabulary> LoadBpeVocabulary(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string name, FindFile(path));
-  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadFile(name));
+  CAIRN_ASSIGN_OR_RETURN(const std::string name, FindTokenizerFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(name));
   CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(content, name));
   return ToVocabulary(file, name);
 }
@@ -150,9 +149,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGpt2Tokenizer(const std::string& 
                                                              const std::string& merges_txt,
                                                              const BpeLoadOptions& options, bool* added_end_of_text) {
   TokenizerFile file;
-  CAIRN_ASSIGN_OR_RETURN(const std::string vocab, ReadFile(vocab_json));
+  CAIRN_ASSIGN_OR_RETURN(const std::string vocab, ReadTokenizerFile(vocab_json));
   CAIRN_ASSIGN_OR_RETURN(file.vocab, ParseVocabJson(vocab, vocab_json));
-  CAIRN_ASSIGN_OR_RETURN(const std::string merges, ReadFile(merges_txt));
+  CAIRN_ASSIGN_OR_RETURN(const std::string merges, ReadTokenizerFile(merges_txt));
   CAIRN_ASSIGN_OR_RETURN(file.merges, ParseMergesTxt(merges, merges_txt));
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer,
                          Pretokenizer::NamedOrPattern(options.pretokenizer.value_or("gpt2")));

@@ -25,6 +25,13 @@ struct BpeLoadOptions {
   std::map<std::string, uint32_t> special_tokens;
 };
 
+// Returns the file that holds the tokenizer: `path` itself, or of a directory its tokenizer.json, else its vocab.json,
+// else its only *.tiktoken file. NOT_FOUND (INPUT_UNREADABLE): the directory has none of them.
+absl::StatusOr<std::string> FindTokenizerFile(const std::string& path);
+// Reads a tokenizer's file, which may be gzip or Zstandard. NOT_FOUND (INPUT_UNREADABLE): there is no such file.
+// INVALID_ARGUMENT (BAD_TOKENIZER): it is larger than 1 GiB.
+absl::StatusOr<std::string> ReadTokenizerFile(const std::string& path);
+
 // Loads from `path`: a directory (its tokenizer.json; else vocab.json + merges.txt; else its only *.tiktoken file), a
 // tokenizer.json, or a *.tiktoken file. The result encodes as Hugging Face tokenizers (add_special_tokens=False) or
 // tiktoken (allowed_special="all") does. A byte that is not UTF-8 counts as a character that is no letter, number or

@@ -53,10 +53,15 @@ size_t SpecialMatcher::LongestAt(std::string_view text, size_t position, uint32_
 SpecialMatcher::Match SpecialMatcher::Find(std::string_view text, size_t from) const {
   if (empty()) return {};
   for (size_t i = NextCandidate(text, from); i < text.size(); i = NextCandidate(text, i + 1)) {
-    uint32_t token = 0;
-    if (const size_t end = LongestAt(text, i, &token); end != 0) return {i, end, token};
+    if (const Match match = FindAt(text, i); match.found()) return match;
   }
   return {};
+}
+
+SpecialMatcher::Match SpecialMatcher::FindAt(std::string_view text, size_t position) const {
+  uint32_t token = 0;
+  const size_t end = LongestAt(text, position, &token);
+  return end == 0 ? Match{} : Match{position, end, token};
 }
 
 bool SpecialMatcher::Crosses(std::string_view text, size_t position) const {

@@ -31,6 +31,8 @@ class SpecialMatcher {
 
   // Returns the leftmost match that begins at or after `from`; of those that begin there, the longest.
   Match Find(std::string_view text, size_t from) const;
+  // Returns the longest match that begins at `position`.
+  Match FindAt(std::string_view text, size_t position) const;
   // Returns whether a token in `text` begins before `position` and ends behind it.
   bool Crosses(std::string_view text, size_t position) const;
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/json_reader.h"
 #include "corpus/bpe/scanners.h"
 
 namespace cairn::corpus {
@@ -18,8 +18,6 @@ namespace {
 
 namespace json = simdjson::dom;
 
-// Ids are below 2^24. No vocabulary comes near that, and tables by id stay small.
-constexpr uint64_t kMaxId = (uint64_t{1} << 24) - 1;
 constexpr size_t kMaxTokenBytes = 4096;
 
 absl::Status Bad(const std::string& name, const std::string& what) {
@@ -31,75 +29,8 @@ absl::Status Unsupported(const std::string& name, const std::string& what) {
                    {{"file", name}});
 }
 
-struct Reader {
-  const std::string& name;
-
-  absl::StatusOr<bool> Bool(json::object object, std::string_view key, bool otherwise) const {
-    json::element value;
-    if (object.at_key(key).get(value) || value.is_null()) return otherwise;
-    bool result;
-    if (value.get(result)) return Bad(name, absl::StrCat("'", std::string(key), "' is neither true nor false"));
-    return result;
-  }
-  absl::StatusOr<std::string> String(json::object object, std::string_view key) const {
-    json::element value;
-    if (object.at_key(key).get(value) || value.is_null()) return std::string();
-    std::string_view result;
-    if (value.get(result)) return Bad(name, absl::StrCat("'", std::string(key), "' is no string"));
-    return std::string(result);
-  }
-  absl::StatusOr<uint32_t> Id(json::element value, std::string_view token) const {
-    uint64_t id;
-    if (value.get(id) || id > kMaxId) {
-      return Bad(name,
-                 absl::StrCat("the id of '", std::string(token.substr(0, 100)), "' is no number from 0 to ", kMaxId));
-    }
-    return static_cast<uint32_t>(id);
-  }
-  absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> Vocab(json::element value) const {
-    json::object object;
-    if (value.get(object)) return Bad(name, "the vocabulary is no JSON object");
-    std::vector<std::pair<std::string, uint32_t>> vocab;
-    for (const auto& [token, id] : object) {
-      CAIRN_ASSIGN_OR_RETURN(const uint32_t number, Id(id, token));
-      vocab.emplace_back(std::string(token), number);
-    }
-    return vocab;
-  }
-};
-
-absl::StatusOr<std::pair<std::string, std::string>> SplitMerge(std::string_view text, const std::string& name,
-                                                               const std::string& where) {
-  const size_t blank = text.find(' ');
-  if (blank == std::string_view::npos || blank == 0 || blank + 1 == text.size() ||
-      text.find(' ', blank + 1) != std::string_view::npos) {
-    return Bad(name, absl::StrCat(where, ", '", std::string(text.substr(0, 100)), "', is not two tokens"));
-  }
-  return std::pair(std::string(text.substr(0, blank)), std::string(text.substr(blank + 1)));
-}
-
-absl::Status ReadMerges(json::element value, const std::string& name, TokenizerFile& file) {
-  json::array merges;
-  if (value.get(merges)) return Bad(name, "model.merges is no list");
-  for (const json::element merge : merges) {
-    const std::string where = absl::StrCat("merge ", file.merges.size() + 1);
-    std::string_view text;
-    json::array pair;
-    if (!merge.get(text)) {
-      CAIRN_ASSIGN_OR_RETURN(auto parts, SplitMerge(text, name, where));
-      file.merges.push_back(std::move(parts));
-    } else if (std::string_view left, right;
-               !merge.get(pair) && pair.size() == 2 && !pair.at(0).get(left) && !pair.at(1).get(right)) {
-      file.merges.emplace_back(left, right);
-    } else {
-      return Bad(name, absl::StrCat(where, " is neither \"a b\" nor [\"a\", \"b\"]"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ReadModel(json::element value, const std::string& name, TokenizerFile& file) {
-  const Reader reader{name};
+  const JsonReader reader{name};
   json::object model;
   if (value.get(model)) return Bad(name, "has no model");
   std::string type;
@@ -124,36 +55,7 @@ absl::Status ReadModel(json::element value, const std::string& name, TokenizerFi
   if (model.at_key("vocab").get(vocab)) return Bad(name, "model.vocab is missing");
   if (model.at_key("merges").get(merges)) return Bad(name, "model.merges is missing");
   CAIRN_ASSIGN_OR_RETURN(file.vocab, reader.Vocab(vocab));
-  return ReadMerges(merges, name, file);
-}
-
-// A token's id is that of the vocabulary, or else the next one after the vocabulary's size. Hugging Face tokenizers
-// gives ids in this way whatever the file says (files that it wrote agree with it).
-absl::Status ReadAdded(json::element value, const std::string& name, TokenizerFile& file) {
-  const Reader reader{name};
-  absl::flat_hash_map<std::string, uint32_t> known(file.vocab.begin(), file.vocab.end());
-  auto next = static_cast<uint32_t>(known.size());
-  json::array tokens;
-  if (value.is_null()) return absl::OkStatus();
-  if (value.get(tokens)) return Bad(name, "added_tokens is no list");
-  for (const json::element element : tokens) {
-    json::object object;
-    json::element id;
-    if (element.get(object) || object.at_key("id").get(id)) return Bad(name, "an added token has no id");
-    AddedToken token;
-    CAIRN_ASSIGN_OR_RETURN(token.content, reader.String(object, "content"));
-    if (token.content.empty()) return Bad(name, "an added token is empty");
-    CAIRN_RETURN_IF_ERROR(reader.Id(id, token.content).status());
-    const auto [it, is_new] = known.try_emplace(token.content, next);
-    if (is_new) ++next;
-    token.id = it->second;
-    CAIRN_ASSIGN_OR_RETURN(token.special, reader.Bool(object, "special", false));
-    CAIRN_ASSIGN_OR_RETURN(token.normalized, reader.Bool(object, "normalized", !token.special));
-    CAIRN_ASSIGN_OR_RETURN(token.single_word, reader.Bool(object, "single_word", false));
-    CAIRN_ASSIGN_OR_RETURN(token.lstrip, reader.Bool(object, "lstrip", false));
-    CAIRN_ASSIGN_OR_RETURN(token.rstrip, reader.Bool(object, "rstrip", false));
-    file.added.push_back(std::move(token));
-  }
+  CAIRN_ASSIGN_OR_RETURN(file.merges, reader.Merges(merges));
   return absl::OkStatus();
 }
 
@@ -168,7 +70,7 @@ std::string EscapeRegex(std::string_view text) {
 }
 
 absl::Status ReadByteLevel(json::object object, const std::string& name, bool after_split, TokenizerFile& file) {
-  const Reader reader{name};
+  const JsonReader reader{name};
   CAIRN_ASSIGN_OR_RETURN(file.add_prefix_space, reader.Bool(object, "add_prefix_space", true));
   CAIRN_ASSIGN_OR_RETURN(const bool use_regex, reader.Bool(object, "use_regex", true));
   if (after_split) {
@@ -181,7 +83,7 @@ absl::Status ReadByteLevel(json::object object, const std::string& name, bool af
 }
 
 absl::Status ReadSplit(json::object object, const std::string& name, TokenizerFile& file) {
-  const Reader reader{name};
+  const JsonReader reader{name};
   json::object pattern;
   if (object.at_key("pattern").get(pattern)) return Bad(name, "a Split has no pattern");
   CAIRN_ASSIGN_OR_RETURN(file.pattern, reader.String(pattern, "Regex"));
@@ -204,7 +106,7 @@ absl::Status ReadSplit(json::object object, const std::string& name, TokenizerFi
 }
 
 absl::Status ReadPretokenizer(json::element value, const std::string& name, TokenizerFile& file) {
-  const Reader reader{name};
+  const JsonReader reader{name};
   json::object object;
   if (value.get(object)) return Unsupported(name, "a tokenizer without a pre-tokenizer");
   std::string type;
@@ -230,7 +132,7 @@ absl::Status ReadPretokenizer(json::element value, const std::string& name, Toke
 }
 
 absl::Status CheckNormalizer(json::element value, const std::string& name) {
-  const Reader reader{name};
+  const JsonReader reader{name};
   json::object object;
   if (value.get(object)) return absl::OkStatus();
   std::string type;
@@ -240,21 +142,14 @@ absl::Status CheckNormalizer(json::element value, const std::string& name) {
   return Unsupported(name, absl::StrCat("the normalizer ", type));
 }
 
-absl::StatusOr<json::element> ParseJson(json::parser& parser, const std::string& content, const std::string& name) {
-  json::element document;
-  if (const auto error = parser.parse(content).get(document)) {
-    return Bad(name, absl::StrCat("not JSON: ", simdjson::error_message(error)));
-  }
-  return document;
-}
-
 }  // namespace
 
 absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, const std::string& name) {
+  const JsonReader reader{name};
   json::parser parser;
-  CAIRN_ASSIGN_OR_RETURN(const json::element document, ParseJson(parser, content, name));
+  CAIRN_ASSIGN_OR_RETURN(const json::element document, reader.Parse(parser, content));
   json::object object;
-  if (document.get(object)) return Bad(name, "not a JSON object");
+  if (document.get(object)) return reader.Bad("not a JSON object");
   TokenizerFile file;
   json::element member;
   if (!object.at_key("normalizer").get(member)) CAIRN_RETURN_IF_ERROR(CheckNormalizer(member, name));
@@ -264,19 +159,23 @@ absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, con
     return Unsupported(name, "a tokenizer without a pre-tokenizer");
   }
   CAIRN_RETURN_IF_ERROR(ReadPretokenizer(member, name, file));
-  if (!object.at_key("added_tokens").get(member)) CAIRN_RETURN_IF_ERROR(ReadAdded(member, name, file));
+  if (!object.at_key("added_tokens").get(member)) {
+    CAIRN_ASSIGN_OR_RETURN(file.added, reader.Added(member, file.vocab));
+  }
   return file;
 }
 
 absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseVocabJson(const std::string& content,
                                                                              const std::string& name) {
+  const JsonReader reader{name};
   json::parser parser;
-  CAIRN_ASSIGN_OR_RETURN(const json::element document, ParseJson(parser, content, name));
-  return Reader{name}.Vocab(document);
+  CAIRN_ASSIGN_OR_RETURN(const json::element document, reader.Parse(parser, content));
+  return reader.Vocab(document);
 }
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseMergesTxt(std::string_view content,
                                                                                 const std::string& name) {
+  const JsonReader reader{name};
   std::vector<std::pair<std::string, std::string>> merges;
   size_t number = 0;
   for (size_t from = 0; from < content.size();) {
@@ -286,7 +185,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseMergesTxt(
     ++number;
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (line.empty() || line.substr(0, 8) == "#version") continue;
-    CAIRN_ASSIGN_OR_RETURN(auto parts, SplitMerge(line, name, absl::StrCat("line ", number)));
+    CAIRN_ASSIGN_OR_RETURN(auto parts, reader.SplitMerge(line, absl::StrCat("line ", number)));
     merges.push_back(std::move(parts));
   }
   return merges;
@@ -308,7 +207,7 @@ absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std:
     uint32_t rank = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
     std::string bytes;
-    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || rank > kMaxId ||
+    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || rank > kMaxTokenId ||
         !absl::Base64Unescape(absl::string_view(line.data(), blank), &bytes) || bytes.empty()) {
       return Bad(name, absl::StrCat("line ", number, " is not a token in base64, a blank and a rank"));
     }
@@ -319,6 +218,31 @@ absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std:
     ranks.emplace_back(std::move(bytes), rank);
   }
   if (ranks.empty()) return Bad(name, "holds no tokens");
+  return ranks;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktokenJson(const std::string& content,
+                                                                                const std::string& name) {
+  const JsonReader reader{name};
+  json::parser parser;
+  CAIRN_ASSIGN_OR_RETURN(const json::element document, reader.Parse(parser, content));
+  json::array entries;
+  if (document.get(entries)) return reader.Bad("not a JSON list");
+  std::vector<std::pair<std::string, uint32_t>> ranks;
+  for (const json::element entry : entries) {
+    json::object object;
+    uint64_t rank;
+    std::string_view base64;
+    std::string bytes;
+    if (entry.get(object) || object.at_key("rank").get(rank) || rank != ranks.size() || rank > kMaxTokenId ||
+        object.at_key("token_bytes").get(base64) ||
+        !absl::Base64Unescape(absl::string_view(base64.data(), base64.size()), &bytes) || bytes.empty() ||
+        bytes.size() > kMaxTokenBytes) {
+      return reader.Bad(absl::StrCat("entry ", ranks.size(), " is not {\"rank\": ", ranks.size(),
+                                     ", \"token_bytes\": base64 of 1 to ", kMaxTokenBytes, " bytes}"));
+    }
+    ranks.emplace_back(std::move(bytes), static_cast<uint32_t>(rank));
+  }
   return ranks;
 }
 

@@ -35,6 +35,10 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseMergesTxt(
 // Returns the bytes of each token and its rank.
 absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std::string_view content,
                                                                             const std::string& name);
+// The same of NVIDIA's JSON form, [{"rank": 0, "token_bytes": "base64", "token_str": "..."}, ...], whose ranks ascend
+// by one from 0.
+absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktokenJson(const std::string& content,
+                                                                                const std::string& name);
 
 }  // namespace cairn::corpus
 

@@ -1,10 +1,9 @@
 #include "corpus/preprocess/document_encoder.h"
 
-#include <fmt/format.h>
-
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -48,7 +47,7 @@ absl::Status DocumentEncoder::EncodeField(const FieldValue& value, const std::st
     if (value.is_list) {
       return MakeError(
           Reason::kBadJsonLine,
-          fmt::format("the value of '{}' is a list of sentences already; --split-sentences wants a text", key));
+          absl::StrCat("the value of '", key, "' is a list of sentences already; --split-sentences wants a text"));
     }
     sentences_.clear();
     const std::string_view text = value.texts.front();
@@ -65,13 +64,13 @@ absl::Status DocumentEncoder::EncodeField(const FieldValue& value, const std::st
     const size_t begin = out.ids.size();
     out.ids.insert(out.ids.end(), framing_.before.begin(), framing_.before.end());
     if (const absl::Status status = encoder_->Encode(sentence, out.ids); !status.ok()) {
-      return MakeError(Reason::kBadJsonLine, fmt::format("the text of '{}': {}", key, std::string(status.message())));
+      return MakeError(Reason::kBadJsonLine, absl::StrCat("the text of '", key, "': ", std::string(status.message())));
     }
     out.ids.insert(out.ids.end(), framing_.after.begin(), framing_.after.end());
     const size_t length = out.ids.size() - begin;
     if (length >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
       return MakeError(Reason::kBadJsonLine,
-                       fmt::format("the text of '{}' has {} tokens; an index counts to 2^31 - 1", key, length));
+                       absl::StrCat("the text of '", key, "' has ", length, " tokens; an index counts to 2^31 - 1"));
     }
     if (length != 0) out.sequence_lengths.push_back(static_cast<int32_t>(length));
   }

@@ -1,7 +1,5 @@
 #include "corpus/preprocess/document_parser.h"
 
-#include <fmt/format.h>
-
 #include "common/status/reason.h"
 #include "common/status/status.h"
 

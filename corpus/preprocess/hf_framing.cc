@@ -1,13 +1,12 @@
 #include "corpus/preprocess/hf_framing.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -20,7 +19,7 @@ absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf()))) {
-    return MakeError(Reason::kInputUnreadable, fmt::format("{}: cannot be read", path.string()),
+    return MakeError(Reason::kInputUnreadable, absl::StrCat(path.string(), ": cannot be read"),
                      {{"file", path.string()}});
   }
   return text.str();
@@ -31,13 +30,13 @@ class FramingReader {
   FramingReader(std::string_view name, const Tokenizer& tokenizer) : name_(name), tokenizer_(tokenizer) {}
 
   absl::Status Bad(std::string_view what) const {
-    return MakeError(Reason::kBadTokenizer, fmt::format("{}: {}", name_, what), {{"file", name_}});
+    return MakeError(Reason::kBadTokenizer, absl::StrCat(name_, ": ", std::string(what)), {{"file", name_}});
   }
 
   absl::StatusOr<Json> Parse(const std::string& text, std::string_view file) const {
     if (text.empty()) return Json::object();
     Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return Bad(fmt::format("{} is not a JSON object", file));
+    if (!json.is_object()) return Bad(absl::StrCat(std::string(file), " is not a JSON object"));
     return json;
   }
 
@@ -63,7 +62,7 @@ class FramingReader {
     } else if (type == "\"TemplateProcessing\"") {
       CAIRN_RETURN_IF_ERROR(AddTemplate(processor, before, after));
     } else {
-      return MakeError(Reason::kUnsupported, fmt::format("{}: post-processor {}", name_, type));
+      return MakeError(Reason::kUnsupported, absl::StrCat(name_, ": post-processor ", type));
     }
     framing.before.insert(framing.before.begin(), before.begin(), before.end());
     framing.after.insert(framing.after.end(), after.begin(), after.end());
@@ -75,9 +74,9 @@ class FramingReader {
     Json value = config.value(key, Json());
     if (value.is_object()) value = value.value("content", Json());
     if (value.is_null()) return std::optional<uint32_t>();
-    if (!value.is_string()) return Bad(fmt::format("{} is not a text", key));
+    if (!value.is_string()) return Bad(absl::StrCat(key, " is not a text"));
     const std::optional<uint32_t> id = tokenizer_.IdOf(value.get_ref<const std::string&>());
-    if (!id) return Bad(fmt::format("{} is {}, which the vocabulary does not have", key, value.dump()));
+    if (!id) return Bad(absl::StrCat(key, " is ", value.dump(), ", which the vocabulary does not have"));
     return id;
   }
 
@@ -87,7 +86,7 @@ class FramingReader {
   absl::StatusOr<uint32_t> PairId(const Json& processor, const char* key) const {
     const Json pair = processor.value(key, Json());
     if (!pair.is_array() || pair.size() != 2 || !IsId(pair[1])) {
-      return Bad(fmt::format("the post-processor has no {} token", key));
+      return Bad(absl::StrCat("the post-processor has no ", key, " token"));
     }
     return pair[1].get<uint32_t>();
   }

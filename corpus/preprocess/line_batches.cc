@@ -1,11 +1,10 @@
 #include "corpus/preprocess/line_batches.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/process/quantity.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
@@ -85,7 +84,7 @@ absl::Status LineBatches::Open() {
 absl::Status LineBatches::TooLong() const {
   return MakeError(
       Reason::kBadJsonLine,
-      fmt::format("{}: line {} is longer than {}", files_[file_], line_, FormatSize(static_cast<int64_t>(max_line_))),
+      absl::StrCat(files_[file_], ": line ", line_, " is longer than ", FormatSize(static_cast<int64_t>(max_line_))),
       {{"file", files_[file_]},
        {"line", std::to_string(line_)},
        {"next", "Cut the document into several lines, or raise --max-line."}});

@@ -1,17 +1,17 @@
 #include "corpus/preprocess/preprocess.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
+#include "corpus/io/ordered_work.h"
 #include "corpus/preprocess/line_batches.h"
-#include "corpus/preprocess/ordered_work.h"
 #include "corpus/preprocess/partitioned_writer.h"
 
 namespace cairn::corpus {
@@ -28,17 +28,17 @@ struct EncodedBatch {
 
 absl::Status Check(const PreprocessOptions& options) {
   if (options.workers < 1 || options.partitions < 1) {
-    return MakeError(Reason::kBadRequest, fmt::format("{} workers and {} partitions: both must be at least 1",
-                                                      options.workers, options.partitions));
+    return MakeError(Reason::kBadRequest, absl::StrCat(options.workers, " workers and ", options.partitions,
+                                                       " partitions: both must be at least 1"));
   }
   if (options.keys.empty()) return MakeError(Reason::kBadRequest, "no JSON key was given");
   std::set<std::string> seen;
   for (const std::string& key : options.keys) {
     if (key.find('/') != std::string::npos) {
-      return MakeError(Reason::kBadRequest, fmt::format("the key '{}' cannot be part of a file name", key));
+      return MakeError(Reason::kBadRequest, absl::StrCat("the key '", key, "' cannot be part of a file name"));
     }
     if (!seen.insert(key).second)
-      return MakeError(Reason::kBadRequest, fmt::format("the key '{}' was given twice", key));
+      return MakeError(Reason::kBadRequest, absl::StrCat("the key '", key, "' was given twice"));
   }
   return absl::OkStatus();
 }
@@ -48,7 +48,7 @@ absl::Status EncodeBatch(const LineBatch& batch, const std::string& file, Docume
   return ForEachLine(batch.text(), [&](std::string_view line) {
     absl::Status status = encoder.Encode(line, out.keys);
     if (!status.ok()) {
-      status = Annotate(status, fmt::format("{}: line {}", file, line_number),
+      status = Annotate(status, absl::StrCat(file, ": line ", line_number),
                         {{"file", file}, {"line", std::to_string(line_number)}});
     }
     ++line_number;
@@ -66,7 +66,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
   PreprocessReport report;
   std::vector<std::unique_ptr<PartitionedWriter>> writers;
   for (const std::string& key : options.keys) {
-    PreprocessedKey info{.key = key, .prefix = fmt::format("{}_{}_{}", options.output_prefix, key, level)};
+    PreprocessedKey info{.key = key, .prefix = absl::StrCat(options.output_prefix, "_", key, "_", level)};
     info.dtype = IndexedDtypeName(dtype);
     const int partitions = options.keep_sequential ? 1 : options.partitions;
     CAIRN_ASSIGN_OR_RETURN(auto writer, PartitionedWriter::Create(info.prefix, dtype, partitions));

@@ -1,14 +1,15 @@
 #include "corpus/preprocess/python_json.h"
 
-#include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {
@@ -25,7 +26,7 @@ class PythonJson::Reader {
 
   absl::Status Fail(std::string_view why) const { return FailAt(at_, why); }
   static absl::Status FailAt(size_t at, std::string_view why) {
-    return MakeError(Reason::kBadJsonLine, fmt::format("column {}: {}", at + 1, why),
+    return MakeError(Reason::kBadJsonLine, absl::StrCat("column ", at + 1, ": ", std::string(why)),
                      {{"column", std::to_string(at + 1)}});
   }
 
@@ -60,7 +61,7 @@ class PythonJson::Reader {
         return absl::OkStatus();
       }
       if (static_cast<unsigned char>(c) < 0x20) {
-        return Fail(fmt::format("control character 0x{:02X} in a string must be written \\u{:04x}", c, c));
+        return Fail(absl::StrFormat("control character 0x%02X in a string must be written \\u%04x", c, c));
       }
       ++at_;
       if (c != '\\') {
@@ -208,16 +209,15 @@ absl::Status PythonJson::Parse(std::string_view line, const std::vector<std::str
     CAIRN_RETURN_IF_ERROR(reader.String(texts_.emplace_back(), unpaired));
     values[key].texts.push_back(texts_.back());
     if (unpaired) {
-      faults[key] =
-          Reader::FailAt(begin, fmt::format("the text of '{}' has half of a surrogate pair (\\ud800 to \\udfff"
-                                            " alone), which is no character",
-                                            keys[key]));
+      faults[key] = Reader::FailAt(
+          begin, absl::StrCat("the text of '", keys[key],
+                              "' has half of a surrogate pair (\\ud800 to \\udfff alone), which is no character"));
     }
     return absl::OkStatus();
   };
   const auto wrong_type = [&](size_t key) {
     faults[key] =
-        Reader::FailAt(reader.at(), fmt::format("the value of '{}' must be a text or a list of texts", keys[key]));
+        Reader::FailAt(reader.at(), absl::StrCat("the value of '", keys[key], "' must be a text or a list of texts"));
     return reader.Skip(2);
   };
 
@@ -264,7 +264,7 @@ absl::Status PythonJson::Parse(std::string_view line, const std::vector<std::str
   if (!reader.AtEnd()) return reader.Fail("the JSON object ends before; nothing may follow it");
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!found[i]) {
-      return MakeError(Reason::kBadJsonLine, fmt::format("the object has no key '{}'", keys[i]),
+      return MakeError(Reason::kBadJsonLine, absl::StrCat("the object has no key '", keys[i], "'"),
                        {{"next", "Name the keys that the lines have by --json-keys, or correct the line."}});
     }
     CAIRN_RETURN_IF_ERROR(faults[i]);

@@ -1,13 +1,14 @@
 #include "corpus/preprocess/tokenizer_choice.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/bpe/load_tokenizer.h"
+#include "corpus/pipeline/load_tokenizer.h"
+#include "corpus/pipeline/sentencepiece.h"
 #include "corpus/preprocess/hf_framing.h"
+#include "corpus/tokenizer/null_tokenizer.h"
 #include "corpus/wordpiece/wordpiece.h"
 
 namespace cairn::corpus {
@@ -17,12 +18,13 @@ constexpr uint32_t kCaseExtraIds = 100;
 
 absl::Status Need(const std::string& value, std::string_view flag, std::string_view type, std::string_view what) {
   if (!value.empty()) return absl::OkStatus();
-  return MakeError(Reason::kBadRequest, fmt::format("--tokenizer-type {} needs {}, {}", type, flag, what));
+  return MakeError(Reason::kBadRequest, absl::StrCat("--tokenizer-type ", std::string(type), " needs ",
+                                                     std::string(flag), ", ", std::string(what)));
 }
 
 absl::StatusOr<uint32_t> IdOf(const Tokenizer& tokenizer, std::string_view token) {
   if (const std::optional<uint32_t> id = tokenizer.IdOf(token)) return *id;
-  return MakeError(Reason::kBadTokenizer, fmt::format("the vocabulary has no token {}", token));
+  return MakeError(Reason::kBadTokenizer, absl::StrCat("the vocabulary has no token ", std::string(token)));
 }
 
 absl::StatusOr<ChosenTokenizer> WordPiece(const TokenizerChoice& choice, bool lower_case) {
@@ -57,8 +59,40 @@ absl::StatusOr<ChosenTokenizer> HuggingFace(const TokenizerChoice& choice) {
       Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a directory with a tokenizer.json, or the file"));
   CAIRN_ASSIGN_OR_RETURN(const HfFiles files, ReadHfFiles(choice.tokenizer_model));
   ChosenTokenizer chosen;
-  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadBpeTokenizer(choice.tokenizer_model));
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadTokenizer(choice.tokenizer_model));
   CAIRN_ASSIGN_OR_RETURN(chosen.framing, HfFraming(files, choice.tokenizer_model, *chosen.tokenizer));
+  return chosen;
+}
+
+// Megatron-LM adds no tokens around a text, and ends a document with the model's </s>.
+absl::StatusOr<ChosenTokenizer> SentencePiece(const TokenizerChoice& choice) {
+  CAIRN_RETURN_IF_ERROR(Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a SentencePiece model"));
+  ChosenTokenizer chosen;
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(choice.tokenizer_model));
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, ParseSentencePiece(content, choice.tokenizer_model));
+  if (choice.append_eod) {
+    CAIRN_ASSIGN_OR_RETURN(chosen.framing.end_of_document, IdOf(*chosen.tokenizer, "</s>"));
+  }
+  return chosen;
+}
+
+absl::StatusOr<ChosenTokenizer> Tiktoken(const TokenizerChoice& choice) {
+  constexpr uint32_t kDefaultVocabSize = 1 << 17;
+  CAIRN_RETURN_IF_ERROR(Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a vocabulary in JSON"));
+  ChosenTokenizer chosen;
+  const uint32_t size = choice.vocab_size == 0 ? kDefaultVocabSize : choice.vocab_size;
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadMegatronTiktoken(choice.tokenizer_model, choice.tiktoken_pattern, size,
+                                                                choice.tiktoken_specials));
+  CAIRN_ASSIGN_OR_RETURN(chosen.framing.end_of_document, IdOf(*chosen.tokenizer, "</s>"));
+  return chosen;
+}
+
+absl::StatusOr<ChosenTokenizer> Null(const TokenizerChoice& choice) {
+  CAIRN_RETURN_IF_ERROR(
+      Need(choice.vocab_size == 0 ? "" : "given", "--vocab-size", choice.type, "one more than every id"));
+  ChosenTokenizer chosen;
+  chosen.tokenizer = NullTokenizer(choice.vocab_size);
+  chosen.framing.end_of_document = choice.vocab_size;
   return chosen;
 }
 
@@ -67,10 +101,14 @@ absl::StatusOr<ChosenTokenizer> Load(const TokenizerChoice& choice) {
   if (choice.type == "BertWordPieceLowerCase") return WordPiece(choice, /*lower_case=*/true);
   if (choice.type == "GPT2BPETokenizer") return Gpt2(choice);
   if (choice.type == "HuggingFaceTokenizer") return HuggingFace(choice);
+  if (choice.type == "SentencePieceTokenizer" || choice.type == "GPTSentencePieceTokenizer" ||
+      choice.type == "Llama2Tokenizer") {
+    return SentencePiece(choice);
+  }
+  if (choice.type == "TikTokenizer") return Tiktoken(choice);
+  if (choice.type == "NullTokenizer") return Null(choice);
   return MakeError(Reason::kBadRequest,
-                   fmt::format("--tokenizer-type {} is none of BertWordPieceCase, BertWordPieceLowerCase, "
-                               "GPT2BPETokenizer, HuggingFaceTokenizer",
-                               choice.type));
+                   absl::StrCat("--tokenizer-type ", choice.type, " is none of ", std::string(kTokenizerTypes)));
 }
 
 }  // namespace
@@ -85,10 +123,11 @@ absl::StatusOr<ChosenTokenizer> LoadChosenTokenizer(const TokenizerChoice& choic
     chosen.framing.end_of_document.reset();
     chosen.end_of_document_is_added = false;
   } else if (!chosen.framing.end_of_document) {
-    return MakeError(Reason::kBadTokenizer,
-                     fmt::format("--append-eod: {} names neither an eos_token nor a sep_token in "
-                                 "tokenizer_config.json, so there is no token to append",
-                                 choice.tokenizer_model));
+    return MakeError(
+        Reason::kBadTokenizer,
+        absl::StrCat(
+            "--append-eod: ", choice.tokenizer_model,
+            " names neither an eos_token nor a sep_token in tokenizer_config.json, so there is no token to append"));
   }
   return chosen;
 }

@@ -2,8 +2,10 @@
 #ifndef CAIRN_CORPUS_PREPROCESS_TOKENIZER_CHOICE_H_
 #define CAIRN_CORPUS_PREPROCESS_TOKENIZER_CHOICE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "corpus/preprocess/document_encoder.h"
@@ -11,14 +13,21 @@
 
 namespace cairn::corpus {
 
+inline constexpr std::string_view kTokenizerTypes =
+    "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer, HuggingFaceTokenizer, SentencePieceTokenizer, "
+    "GPTSentencePieceTokenizer, Llama2Tokenizer, TikTokenizer, NullTokenizer";
+
 struct TokenizerChoice {
-  std::string type;             // BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer, HuggingFaceTokenizer
-  std::string vocab_file;       // vocab.txt or vocab.json
-  std::string merge_file;       // merges.txt
-  std::string tokenizer_model;  // for HuggingFaceTokenizer: a directory or a tokenizer.json
+  std::string type;                    // one of kTokenizerTypes
+  std::string vocab_file;              // vocab.txt or vocab.json
+  std::string merge_file;              // merges.txt
+  std::string tokenizer_model;         // a directory, a tokenizer.json, a *.model, or TikTokenizer's JSON
   bool include_special_tokens = true;  // for example [CLS] .. [SEP] around every sentence
   bool append_eod = false;
-  bool legacy_wordpiece = false;  // the original BERT's rules, as Megatron-LM before 2026
+  bool legacy_wordpiece = false;        // the original BERT's rules, as Megatron-LM before 2026
+  uint32_t vocab_size = 0;              // for TikTokenizer and NullTokenizer; 0: not given
+  std::string tiktoken_pattern = "v2";  // or "v1"
+  uint32_t tiktoken_specials = 1000;    // the number of TikTokenizer's special tokens
 };
 
 struct ChosenTokenizer {

@@ -7,7 +7,7 @@
 
 #include "common/status/reason.h"
 #include "corpus/punkt/punkt_chars.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 

@@ -1,6 +1,5 @@
 #include "corpus/punkt/punkt_model.h"
 
-#include <fmt/format.h>
 #include <simdjson.h>
 
 #include <charconv>
@@ -10,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -31,7 +31,7 @@ absl::Status ForEachEntry(std::string_view text, const std::string& file,
     if (line.ends_with('\r')) line.remove_suffix(1);
     std::string wrong = simdjson::validate_utf8(line.data(), line.size()) ? visit(line) : "is not UTF-8";
     if (wrong.empty()) continue;
-    return MakeError(Reason::kBadTokenizer, fmt::format("{}: line {} {}", file, number, wrong),
+    return MakeError(Reason::kBadTokenizer, absl::StrCat(file, ": line ", number, " ", std::string(wrong)),
                      {{"file", file}, {"line", std::to_string(number)}});
   }
   return absl::OkStatus();
@@ -53,7 +53,7 @@ uint32_t PunktModel::ContextOf(std::string_view type) const {
 }
 
 absl::StatusOr<PunktModel> ParsePunktModel(const PunktFiles& files, std::string_view directory) {
-  const auto path = [&](const char* name) { return fmt::format("{}/{}", directory, name); };
+  const auto path = [&](const char* name) { return absl::StrCat(std::string(directory), "/", name); };
   PunktModel model;
   const auto into = [](absl::flat_hash_set<std::string>& set) {
     return [&set](std::string_view line) {
@@ -92,11 +92,11 @@ absl::StatusOr<PunktModel> LoadPunktModel(const std::string& directory) {
     std::ifstream file(path, std::ios::binary);
     std::ostringstream content;
     if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(content << file.rdbuf()))) {
-      return MakeError(Reason::kInputUnreadable,
-                       fmt::format("{}: cannot be read; a Punkt model is a directory with {}, {}, {} and {}, as "
-                                   "nltk's punkt_tab/english",
-                                   path.string(), kAbbreviations, kStarters, kCollocations, kContexts),
-                       {{"file", path.string()}});
+      return MakeError(
+          Reason::kInputUnreadable,
+          absl::StrCat(path.string(), ": cannot be read; a Punkt model is a directory with ", kAbbreviations, ", ",
+                       kStarters, ", ", kCollocations, " and ", kContexts, ", as nltk's punkt_tab/english"),
+          {{"file", path.string()}});
     }
     *text = std::move(content).str();
   }

@@ -4,7 +4,7 @@
 
 #include "corpus/punkt/punkt_chars.h"
 #include "corpus/punkt/punkt_words.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

@@ -55,12 +55,7 @@ void PieceTrie::Add(std::string_view piece, uint32_t id) {
 
 PieceTrie::Match PieceTrie::Longest(std::string_view text) const {
   Match best;
-  uint32_t node = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    node = Child(node, static_cast<unsigned char>(text[i]));
-    if (node == kNone) break;
-    if (ids_[node] != kNone) best = {i + 1, ids_[node]};
-  }
+  ForEachPrefix(text, [&](size_t length, uint32_t id) { best = {length, id}; });
   return best;
 }
 

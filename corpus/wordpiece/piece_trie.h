@@ -27,6 +27,17 @@ class PieceTrie {
   };
   Match Longest(std::string_view text) const;
 
+  // Calls visit(length, id) for each piece that begins `text`, the shortest first.
+  template <typename Visit>
+  void ForEachPrefix(std::string_view text, Visit&& visit) const {
+    uint32_t node = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      node = Child(node, static_cast<unsigned char>(text[i]));
+      if (node == kNone) return;
+      if (ids_[node] != kNone) visit(i + 1, ids_[node]);
+    }
+  }
+
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
   struct Edge {

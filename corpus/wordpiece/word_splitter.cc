@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "common/status/reason.h"
+#include "corpus/unicode/utf8.h"
 #include "corpus/wordpiece/delimiter_mask.h"
-#include "corpus/wordpiece/utf8.h"
 
 namespace cairn::corpus {
 namespace {

@@ -1,13 +1,13 @@
 #include "corpus/wordpiece/wordpiece_vocab.h"
 
-#include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
-#include "corpus/wordpiece/utf8.h"
+#include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
 namespace {
@@ -56,7 +56,8 @@ std::optional<uint32_t> WordPieceVocab::IdOf(std::string_view token) const {
 absl::StatusOr<WordPieceVocab> ParseWordPieceVocab(std::string_view text, std::string_view name, BertDialect dialect,
                                                    uint32_t extra_ids) {
   const auto refuse = [&](std::string_view why) {
-    return MakeError(Reason::kBadTokenizer, fmt::format("{}: {}", name, why), {{"file", std::string(name)}});
+    return MakeError(Reason::kBadTokenizer, absl::StrCat(std::string(name), ": ", std::string(why)),
+                     {{"file", std::string(name)}});
   };
   const bool legacy = dialect == BertDialect::kLegacy;
   WordPieceVocab vocab;
@@ -65,7 +66,7 @@ absl::StatusOr<WordPieceVocab> ParseWordPieceVocab(std::string_view text, std::s
     const std::string_view line = TakeLine(rest, legacy);
     if (lines >= std::numeric_limits<int32_t>::max() - extra_ids - 5) return refuse("too many lines for 31-bit ids");
     if (!simdjson::validate_utf8(line.data(), line.size())) {
-      return refuse(fmt::format("line {} is not UTF-8", lines + 1));
+      return refuse(absl::StrCat("line ", lines + 1, " is not UTF-8"));
     }
     vocab.pieces[std::string(Trim(line, legacy))] = static_cast<uint32_t>(lines);
   }
@@ -89,7 +90,7 @@ absl::StatusOr<WordPieceVocab> ParseWordPieceVocab(std::string_view text, std::s
     for (const char* token : {"[BOS]", "[EOS]"}) add(token);
   } else {
     for (const char* token : {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}) add(token);
-    for (uint32_t i = 0; i < extra_ids; ++i) add(fmt::format("<extra_id_{}>", i));
+    for (uint32_t i = 0; i < extra_ids; ++i) add(absl::StrCat("<extra_id_", i, ">"));
   }
   return vocab;
 }

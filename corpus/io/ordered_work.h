@@ -1,17 +1,15 @@
 // Takes items, works on them on several threads, and delivers the results in the order of the items. Only a bounded
 // number of items is under way.
-#ifndef CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
-#define CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
+#ifndef CAIRN_CORPUS_IO_ORDERED_WORK_H_
+#define CAIRN_CORPUS_IO_ORDERED_WORK_H_
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <string_view>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,15 +43,8 @@ class OrderedWork {
       : threads_(threads), window_(window), steps_(std::move(steps)) {}
 
   absl::Status Run() {
-    std::vector<std::thread> helpers;
-    helpers.reserve(static_cast<size_t>(std::max(threads_, 1)));
-    for (int i = 1; i < threads_; ++i) {
-      absl::StatusOr<std::thread> helper = StartThread("to help", [this, i] { Loop(i); });
-      if (!helper.ok()) break;  // those that run do the work
-      helpers.push_back(*std::move(helper));
-    }
-    Loop(0);
-    for (std::thread& helper : helpers) helper.join();
+    std::atomic<int> next_thread = 0;
+    RunOnThreads(threads_, [&] { Loop(next_thread++); });
     return outcome_;
   }
 
@@ -143,4 +134,4 @@ class OrderedWork {
 
 }  // namespace cairn::corpus
 
-#endif  // CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
+#endif  // CAIRN_CORPUS_IO_ORDERED_WORK_H_

@@ -1,6 +1,6 @@
 // Takes single steps through UTF-8 that is known to be valid.
-#ifndef CAIRN_CORPUS_WORDPIECE_UTF8_H_
-#define CAIRN_CORPUS_WORDPIECE_UTF8_H_
+#ifndef CAIRN_CORPUS_UNICODE_UTF8_H_
+#define CAIRN_CORPUS_UNICODE_UTF8_H_
 
 #include <cstddef>
 #include <string>
@@ -50,4 +50,4 @@ inline void AppendUtf8(char32_t scalar, std::string& out) {
 
 }  // namespace cairn::corpus
 
-#endif  // CAIRN_CORPUS_WORDPIECE_UTF8_H_
+#endif  // CAIRN_CORPUS_UNICODE_UTF8_H_

@@ -1,4 +1,4 @@
-#include "corpus/preprocess/ordered_work.h"
+#include "corpus/io/ordered_work.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,17 @@
+// Brings text into the normal forms of Unicode, as Hugging Face tokenizers does.
+#ifndef CAIRN_CORPUS_PIPELINE_NORMAL_FORM_H_
+#define CAIRN_CORPUS_PIPELINE_NORMAL_FORM_H_
+
+#include <string>
+
+namespace cairn::corpus {
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// Replaces `text`, which must be valid UTF-8. Characters newer than Unicode 12.0 stay as they are, because tokenizers
+// does not know them.
+void Normalize(NormalForm form, std::string& text);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PIPELINE_NORMAL_FORM_H_

@@ -1,0 +1,166 @@
+#include "corpus/pipeline/pipeline_tokenizer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/bpe/id_cache.h"
+#include "corpus/unicode/class_table.h"
+#include "corpus/unicode/utf8.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kMaxText = size_t{1} << 30;  // ICU counts bytes as int32
+constexpr size_t kLongWord = WordKey::kInlineBytes;
+
+absl::Status Run(const std::vector<Step>& steps, Pieces& pieces) {
+  for (const Step& step : steps) CAIRN_RETURN_IF_ERROR(step(pieces));
+  return absl::OkStatus();
+}
+
+// Returns how many bytes at `text`, which do not begin a character of valid UTF-8, Python replaces by one U+FFFD: the
+// longest beginning of a character, or one byte (Unicode Standard, section 3.9).
+size_t InvalidBytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  const size_t wanted = lead >= 0xC2 && lead < 0xE0   ? 2
+                        : lead >= 0xE0 && lead < 0xF0 ? 3
+                        : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                      : 1;
+  size_t count = 1;
+  while (count < wanted && count < text.size() && IsUtf8Continuation(byte(count))) {
+    if (count == 1) {
+      const unsigned second = byte(1);
+      const bool fits = !(lead == 0xE0 && second < 0xA0) && !(lead == 0xED && second >= 0xA0) &&
+                        !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second >= 0x90);
+      if (!fits) break;
+    }
+    ++count;
+  }
+  return count;
+}
+
+// Returns `text` with U+FFFD for what is not UTF-8; `bad` is its first such byte.
+std::string Repaired(std::string_view text, size_t bad) {
+  std::string result;
+  size_t done = 0;
+  while (bad != std::string_view::npos) {
+    result.append(text.substr(done, bad - done));
+    AppendUtf8(0xFFFD, result);
+    done = bad + InvalidBytes(text.substr(bad));
+    const size_t next = FindInvalidUtf8(text.substr(done));
+    bad = next == std::string_view::npos ? next : done + next;
+  }
+  result.append(text.substr(done));
+  return result;
+}
+
+}  // namespace
+
+class PipelineEncoder final : public Encoder {
+ public:
+  explicit PipelineEncoder(const PipelineTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) override {
+    if (text.size() > kMaxText) {
+      return MakeError(Reason::kBadRequest,
+                       absl::StrCat("the text has ", text.size(), " bytes; this tokenizer takes texts of up to 1 GiB"));
+    }
+    if (!tokenizer_.parts_.normalizer_repairs) {
+      if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
+        repaired_ = Repaired(text, bad);
+        text = repaired_;
+      }
+    }
+    const size_t before = ids.size();
+    const absl::Status status = tokenizer_.first_.Encode(
+        text, ids, [&](size_t begin, size_t end) { return EncodePart(text, begin, end, ids); });
+    if (!status.ok()) ids.resize(before);
+    if (const std::optional<uint32_t> joined = tokenizer_.parts_.joins) {
+      const auto begin = ids.begin() + static_cast<ptrdiff_t>(before);
+      ids.erase(std::unique(begin, ids.end(), [&](uint32_t a, uint32_t b) { return a == b && a == *joined; }),
+                ids.end());
+    }
+    return status;
+  }
+
+ private:
+  // Normalizes and encodes text that has no token that is matched before the normalizer.
+  absl::Status EncodePart(std::string_view text, size_t begin, size_t end, std::vector<uint32_t>& ids) {
+    pieces_.text.assign(text.substr(begin, end - begin));
+    pieces_.from_first = 0;
+    if (begin == 0 && !tokenizer_.parts_.normalizer_repairs) NextScalar(pieces_.text, pieces_.from_first);
+    CAIRN_RETURN_IF_ERROR(Run(tokenizer_.parts_.normalizer, pieces_));
+    if (tokenizer_.second_.empty()) return EncodePieces(ids);
+    const std::string normal = std::move(pieces_.text);
+    const size_t from_first = pieces_.from_first;
+    return tokenizer_.second_.Encode(normal, ids, [&](size_t from, size_t to) {
+      pieces_.text.assign(normal, from, to - from);
+      pieces_.from_first = from_first > from ? from_first - from : 0;
+      return EncodePieces(ids);
+    });
+  }
+
+  absl::Status EncodePieces(std::vector<uint32_t>& ids) {
+    if (pieces_.text.empty()) return absl::OkStatus();
+    pieces_.spans.assign(1, {0, pieces_.text.size()});
+    CAIRN_RETURN_IF_ERROR(Run(tokenizer_.parts_.pre_tokenizer, pieces_));
+    const WordModel& model = *tokenizer_.parts_.model;
+    words_.clear();
+    for (const Span& span : pieces_.spans) {
+      const std::string_view word = pieces_.TextOf(span);
+      for (size_t from = 0; from < word.size();) {
+        const size_t until = word.size() > kLongWord ? model.PieceEnd(word, from) : word.size();
+        words_.push_back(word.substr(from, until - from));
+        from = until;
+      }
+    }
+    absl::Status status;
+    cache_.Encode(words_, pieces_.text.data() + pieces_.text.size(), ids, [&](std::string_view word) {
+      status = model.Encode(word, scratch_, ids);
+      return status.ok();
+    });
+    return status;
+  }
+
+  const PipelineTokenizer& tokenizer_;
+  std::string repaired_;
+  Pieces pieces_;
+  std::vector<std::string_view> words_;
+  IdCache cache_;
+  WordScratch scratch_;
+};
+
+absl::StatusOr<std::unique_ptr<PipelineTokenizer>> PipelineTokenizer::Create(Parts parts) {
+  std::unique_ptr<PipelineTokenizer> tokenizer(new PipelineTokenizer(std::move(parts)));
+  std::vector<AddedToken> first, second;
+  std::vector<std::string> normal;
+  for (const AddedToken& token : tokenizer->parts_.added) {
+    if (!token.normalized) {
+      first.push_back(token);
+      continue;
+    }
+    Pieces pieces{.text = token.content, .from_first = 0, .spans = {}};
+    CAIRN_RETURN_IF_ERROR(Run(tokenizer->parts_.normalizer, pieces));
+    second.push_back(token);
+    normal.push_back(std::move(pieces.text));
+  }
+  tokenizer->first_ = AddedTokens(std::move(first));
+  tokenizer->second_ = AddedTokens(std::move(second), normal);
+  return tokenizer;
+}
+
+std::unique_ptr<Encoder> PipelineTokenizer::NewEncoder() const { return std::make_unique<PipelineEncoder>(*this); }
+
+std::optional<uint32_t> PipelineTokenizer::IdOf(std::string_view token) const {
+  for (const AddedToken& added : parts_.added) {
+    if (added.content == token) return added.id;
+  }
+  return parts_.model->IdOf(token);
+}
+
+}  // namespace cairn::corpus
