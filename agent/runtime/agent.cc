@@ -19,6 +19,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "gpu/nccl/nccl_probe.h"
+#include "store/open/open_storage.h"
 
 namespace cairn {
 namespace {
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   CAIRN_RETURN_IF_ERROR(SharedMemory::CheckSealing());
   std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens)));
   const AgentOptions& given = agent->options_;
-  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false, {.direct = given.direct_io}));
+  CAIRN_ASSIGN_OR_RETURN(agent->storage_, OpenStorage(given.root, /*create=*/false, given.direct_io));
   agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
     raw->host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
   });
