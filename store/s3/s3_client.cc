@@ -89,12 +89,14 @@ S3Client::Final S3Client::Ask(const S3Request& request) {
     if (verdict == S3Verdict::kFinal) return final;
     final.in_doubt |= final.answer.sent;
     const absl::Time now = clock_.SteadyNow();
-    absl::Time since = begun;
+    absl::Time last_success;
     {
       MutexLock lock(mutex_);
-      since = std::max(since, last_success_);
+      last_success = last_success_;
     }
-    if (now - since > options_.patience || now - begun > 10 * options_.patience) {
+    const absl::Duration patience = last_success == absl::InfinitePast() ? options_.first_patience : options_.patience;
+    const bool hopeless = final.answer.no_credentials && attempt >= 3;
+    if (hopeless || now - std::max(begun, last_success) > patience || now - begun > 10 * options_.patience) {
       final.given_up = true;
       return final;
     }
@@ -115,7 +117,7 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Final& final) con
     reason = Reason::kRootMissing;
   } else if (answer.status == 404) {
     reason = Reason::kFileMissing;
-  } else if (answer.status == 403 || answer.status == 401) {
+  } else if (answer.status == 403 || answer.status == 401 || answer.no_credentials) {
     reason = Reason::kStorageReadOnly;
     metadata.emplace_back("next", "Look at the credentials, and at what the policy of the bucket allows them.");
   } else if (answer.status == 507 || final.code == "QuotaExceeded") {

@@ -28,6 +28,8 @@ struct S3ClientOptions {
   S3Wire::Options wire;
   // A request that fails is sent again for so long after the client's last success, and ten times as long in all.
   absl::Duration patience = absl::Seconds(120);
+  // The same before the first success, because the address or the credentials may be wrong.
+  absl::Duration first_patience = absl::Seconds(20);
 };
 
 // What a store says about an object.

@@ -306,6 +306,7 @@ S3Answer S3Wire::Send(const S3Request& request) {
     error = exchange.signed_event.Wait();
   }
   if (error != 0) {
+    answer.no_credentials = true;
     answer.trouble = absl::StrCat("no credentials: ", ErrorText(error));
     return answer;
   }

@@ -32,9 +32,10 @@ struct S3Answer {
   int status = 0;                              // of HTTP; 0: no whole answer came
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  uint64_t received = 0;  // bytes that went to S3Request::to
-  std::string trouble;    // why no whole answer came
-  bool sent = false;      // the store may have done what was asked
+  uint64_t received = 0;        // bytes that went to S3Request::to
+  std::string trouble;          // why no whole answer came
+  bool sent = false;            // the store may have done what was asked
+  bool no_credentials = false;  // no credentials were found
 
   std::string Header(const std::string& name) const;
 };

@@ -31,9 +31,19 @@ _ERROR = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>
 
 
 class FaultProxy:
-    """Runs in threads of this process until `close`."""
+    """Runs in threads of this process until `close`. With `drop_conditions` it makes of the store one that takes
+    "If-None-Match" and does not keep it; with `region` one whose bucket is in another region."""
 
-    def __init__(self, endpoint: str, seed: int, probability: float, silence: float, kinds: tuple[str, ...] = tuple(FAULTS)):
+    def __init__(
+        self,
+        endpoint: str,
+        seed: int = 1,
+        probability: float = 0,
+        silence: float = 4,
+        kinds: tuple[str, ...] = tuple(FAULTS),
+        drop_conditions: bool = False,
+        region: str = "",
+    ):
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -68,11 +78,17 @@ class FaultProxy:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("x-amz-request-id", "planted")
+                if region:
+                    self.send_header("x-amz-bucket-region", region)
                 self.end_headers()
                 self.wfile.write(body)
 
             def _serve(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if drop_conditions:
+                    del self.headers["If-None-Match"]
+                if region:
+                    return self._error(301, b"PermanentRedirect")
                 fault = proxy._draw(self.command, self.path, probability)
                 if fault == "slow_down":
                     return self._error(503, b"SlowDown")

@@ -305,7 +305,8 @@ TEST_P(StorageConformance, TakeRoot_ManyAtOnce_OneGetsIt) {
 }
 
 TEST_P(StorageConformance, ProbeAtomicCreate_AStorageThatKeepsItsWord_Passes) {
-  EXPECT_TRUE(storage_->ProbeAtomicCreate().ok());
+  const absl::Status probed = storage_->ProbeAtomicCreate();
+  EXPECT_TRUE(probed.ok()) << probed;
 }
 
 }  // namespace
