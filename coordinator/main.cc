@@ -23,7 +23,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/server.h"
-#include "store/posix/nested_root.h"
+#include "store/open/open_storage.h"
 #include "store/posix/posix_storage.h"
 #include "store/root/root_proof.h"
 #include "store/write/attempt_store.h"
@@ -109,7 +109,7 @@ absl::Status ProbeRoot(Storage& storage) {
 }
 
 // Returns the tokens by which callers must prove themselves; with --insecure there is none.
-absl::StatusOr<std::shared_ptr<TokenSource>> TokensOf(const Settings& settings, PosixStorage& storage) {
+absl::StatusOr<std::shared_ptr<TokenSource>> TokensOf(const Settings& settings, Storage& storage) {
   if (settings.insecure) {
     Log(LogLevel::kWarn, "insecure",
         {{"warning",
@@ -117,7 +117,12 @@ absl::StatusOr<std::shared_ptr<TokenSource>> TokensOf(const Settings& settings, 
     return TokenSource::Of({});
   }
   if (!settings.token_file.empty()) return TokenSource::Open({.file = settings.token_file});
-  CAIRN_RETURN_IF_ERROR(MakeRootToken(storage.directory()).status());
+  const auto* posix = dynamic_cast<const PosixStorage*>(&storage);
+  if (posix == nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string token, storage.ReadOrMakeSecret(kRootTokenPath));
+    return TokenSource::Of({token});
+  }
+  CAIRN_RETURN_IF_ERROR(MakeRootToken(posix->directory()).status());
   return TokenSource::Open({.root = settings.root});
 }
 
@@ -185,9 +190,7 @@ absl::Status Serve(Settings settings) {
   const Clock& clock = Clock::Real();
   Ending ending;
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
-  // A directory that may not become a root is not even made.
-  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(settings.root));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(settings.root, /*create=*/true));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(settings.root, /*create=*/true));
   CAIRN_ASSIGN_OR_RETURN(const auto root, TakeRoot(settings, *storage, clock));
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 
@@ -239,7 +242,8 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("--metrics-listen", flags.metrics_listen,
       "Address at which Prometheus finds /metrics, without a token (default: none)")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
-  add("--root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
+  add("--root", flags.root, "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix")
+      .Required();
   add("--phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
   add("--storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
   add("--lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");

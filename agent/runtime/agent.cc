@@ -18,6 +18,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/open/open_storage.h"
 
 namespace cairn {
 namespace {
@@ -69,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::u
   CAIRN_RETURN_IF_ERROR(SharedMemory::CheckSealing());
   std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens), std::move(exchange)));
   const AgentOptions& given = agent->options_;
-  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false, {.direct = given.direct_io}));
+  CAIRN_ASSIGN_OR_RETURN(agent->storage_, OpenStorage(given.root, /*create=*/false, given.direct_io));
   agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
     raw->host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
   });

@@ -29,7 +29,7 @@
 #include "agent/transport/transfer_service.h"
 #include "common/base/mutex.h"
 #include "common/rpc/connection_listener.h"
-#include "store/posix/posix_storage.h"
+#include "store/storage/storage.h"
 
 namespace cairn {
 
@@ -91,7 +91,7 @@ class Agent {
   const AgentOptions options_;
   const uint64_t incarnation_;
   const std::shared_ptr<TokenSource> tokens_;
-  std::unique_ptr<PosixStorage> storage_;
+  std::unique_ptr<Storage> storage_;
   std::unique_ptr<RootGuard> root_;
   std::unique_ptr<DescriptorSocket> descriptors_;
   std::string transfer_address_;

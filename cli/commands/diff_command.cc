@@ -14,7 +14,6 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
-#include "cli/client/stored_root.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/reading_options.h"
 #include "cli/commands/tensor_choice.h"
@@ -28,7 +27,7 @@
 #include "foreign/compare/comparison.h"
 #include "foreign/compare/name_groups.h"
 #include "foreign/read/foreign_directory.h"
-#include "store/posix/posix_storage.h"
+#include "store/open/open_storage.h"
 #include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {
@@ -46,7 +45,7 @@ struct Arguments {
 
 struct Side {
   std::string name;
-  std::unique_ptr<PosixStorage> storage;  // null for files of another library
+  std::unique_ptr<Storage> storage;  // null for files of another library
   Manifest manifest;
 };
 
@@ -80,7 +79,7 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
     return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: --root must say where it is"),
                      {{"next", "Add --root DIR. A directory of another library is not at that path."}});
   }
-  CAIRN_ASSIGN_OR_RETURN(side.storage, OpenRootOf(name.job, root));
+  CAIRN_ASSIGN_OR_RETURN(side.storage, OpenStorageOfJob(root, name.job));
   CheckpointStore store(*side.storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(side.manifest, store.ReadManifest(name.job, step));

@@ -35,6 +35,7 @@
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/open/open_storage.h"
 #include "store/posix/nested_root.h"
 #include "store/posix/posix_storage.h"
 #include "store/read/check_files.h"
@@ -134,8 +135,9 @@ absl::Status LookAtCheckpoints(Storage& storage, const std::string& job, std::ve
 }
 
 void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
-  const auto storage = PosixStorage::Open(arguments.root, false);
-  absl::Status usable = storage.ok() ? CheckStandsAlone(arguments.root) : storage.status();
+  const auto storage = OpenStorage(arguments.root, /*create=*/false);
+  absl::Status usable = storage.status();
+  if (usable.ok() && IsDirectoryRoot(arguments.root)) usable = CheckStandsAlone(arguments.root);
   if (usable.ok()) usable = (*storage)->ProbeAtomicCreate();
   findings.push_back(JudgeRoot(arguments.root, usable));
   if (findings.back().level == Finding::Level::kFault) return;
@@ -161,12 +163,14 @@ void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& 
     const FreeSpace free = {static_cast<uint64_t>(space.f_bavail) * space.f_frsize, space.f_favail, space.f_files};
     findings.push_back(JudgeFreeSpace(free, state.all));
   }
-  findings.push_back(JudgeDirectIo(WithProbeFile((*storage)->directory(), O_DIRECT, [](int) {})));
-  WithProbeFile((*storage)->directory(), 0, [&](int file) {
-    struct stat info = {};
-    if (fstat(file, &info) != 0) return;
-    findings.push_back(JudgeClock(absl::TimeFromTimespec(info.st_mtim) - Clock::Real().WallNow()));
-  });
+  if (const auto* posix = dynamic_cast<const PosixStorage*>(storage->get())) {
+    findings.push_back(JudgeDirectIo(WithProbeFile(posix->directory(), O_DIRECT, [](int) {})));
+    WithProbeFile(posix->directory(), 0, [&](int file) {
+      struct stat info = {};
+      if (fstat(file, &info) != 0) return;
+      findings.push_back(JudgeClock(absl::TimeFromTimespec(info.st_mtim) - Clock::Real().WallNow()));
+    });
+  }
   findings.push_back(JudgeMemory(ReadMemoryLimits(), state.of_a_rank));
 }
 

@@ -12,7 +12,6 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
-#include "cli/client/stored_root.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/reading_options.h"
 #include "cli/commands/tensor_choice.h"
@@ -35,7 +34,7 @@
 #include "foreign/write/model_files.h"
 #include "foreign/write/paddle/paddle_plan.h"
 #include "foreign/write/torch/exported_values.h"
-#include "store/posix/nested_root.h"
+#include "store/open/open_storage.h"
 #include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {
@@ -180,7 +179,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(arguments.root, name.job));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, store.ReadManifest(name.job, step));

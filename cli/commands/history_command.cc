@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "cli/client/coordinator_client.h"
-#include "cli/client/stored_root.h"
 #include "cli/client/unknown_job.h"
 #include "cli/commands/commands.h"
 #include "cli/views/history_view.h"
 #include "cli/views/timeline_view.h"
 #include "common/status/status.h"
+#include "store/open/open_storage.h"
 #include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<HistoryEntry>> FromCoordinator(const CommandContext& 
 }
 
 absl::StatusOr<std::vector<HistoryEntry>> FromStorage(const std::string& root, const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(job, root));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(root, job));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, CheckpointStore(*storage).ReadJob(job));
   if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
   return EntriesOf(steps);

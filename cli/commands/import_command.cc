@@ -25,8 +25,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/import/importer.h"
-#include "store/posix/nested_root.h"
-#include "store/posix/posix_storage.h"
+#include "store/open/open_storage.h"
 
 namespace cairn::cli {
 namespace {
@@ -84,9 +83,7 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   if (error)
     return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"),
                      {{"next", "Give the directory or file that the other library wrote."}});
-  // This check comes first, so that no directory is made that may not become a root.
-  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(arguments.root));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, /*create=*/true));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(arguments.root, /*create=*/true));
   const absl::Time begin = Clock::Real().SteadyNow();
   absl::StatusOr<ImportReport> report;
   {

@@ -9,7 +9,7 @@
 #include "cli/views/jobs_view.h"
 #include "common/base/clock.h"
 #include "common/status/status.h"
-#include "store/posix/posix_storage.h"
+#include "store/open/open_storage.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/stored_jobs.h"
 
@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<v1::JobSummary>> FromCoordinator(const CommandContext
 }
 
 absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root) {
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(root, /*create=*/false));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, FindJobs(*storage));
   CheckpointStore store(*storage);
   std::vector<v1::JobSummary> jobs;

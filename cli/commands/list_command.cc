@@ -6,7 +6,6 @@
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/client/named_step.h"
-#include "cli/client/stored_root.h"
 #include "cli/client/unknown_job.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/jobs_command.h"
@@ -17,7 +16,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "store/posix/posix_storage.h"
+#include "store/open/open_storage.h"
 #include "store/read/check_files.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/listed_checkpoint.h"
@@ -45,7 +44,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job,
                                                             bool check) {
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(job, root));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(root, job));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   if (steps.empty()) CAIRN_RETURN_IF_ERROR(CheckJobIn(*storage, job));
@@ -113,7 +112,7 @@ absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const Checkpoi
 // Returns whether the files of `manifest` are below `root` with the right lengths. Returns nothing if the same manifest
 // is not below `root`: then another storage is mounted at this path on this machine.
 std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest& manifest) {
-  const auto storage = PosixStorage::Open(root, false);
+  const auto storage = OpenStorage(root, /*create=*/false);
   if (!storage.ok()) return std::nullopt;
   const auto here = CheckpointStore(**storage).ReadManifest(manifest.job, manifest.step);
   if (!here.ok() || *here != manifest) return std::nullopt;
@@ -143,7 +142,7 @@ absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
 
 absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name) {
   Shown shown;
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, root));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(root, name.job));
   shown.root = storage->root();
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(name.step, store.StepOf(name));

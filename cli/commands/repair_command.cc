@@ -9,7 +9,6 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
-#include "cli/client/stored_root.h"
 #include "cli/commands/commands.h"
 #include "cli/views/fault_view.h"
 #include "common/base/clock.h"
@@ -18,6 +17,7 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/open/open_storage.h"
 #include "store/read/checkpoint_store.h"
 #include "store/repair/repair.h"
 #include "store/storage/storage.h"
@@ -92,7 +92,7 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
                      {{"next", absl::StrCat("`cairn list ", name.job, " --root ", ForShell(arguments.root),
                                             "` shows which steps are damaged.")}});
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(arguments.root, name.job));
   CAIRN_ASSIGN_OR_RETURN(name.step, CheckpointStore(*storage).StepOf(name));
   std::atomic<uint64_t> done = 0;
   RepairOptions options;

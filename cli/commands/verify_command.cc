@@ -10,7 +10,6 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
-#include "cli/client/stored_root.h"
 #include "cli/commands/commands.h"
 #include "cli/views/fault_view.h"
 #include "common/base/clock.h"
@@ -19,6 +18,7 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/open/open_storage.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/verify.h"
 
@@ -45,7 +45,7 @@ nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport
 
 absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenRootOf(name.job, arguments.root));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(arguments.root, name.job));
   // The table's next action may be to run this command, so it is replaced.
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),

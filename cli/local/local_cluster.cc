@@ -24,8 +24,8 @@
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/open/open_storage.h"
 #include "store/posix/nested_root.h"
-#include "store/posix/posix_storage.h"
 #include "store/read/stored_progress.h"
 #include "store/storage/root_lock.h"
 
@@ -132,26 +132,12 @@ absl::Status LocalCluster::Start() {
         "this machine's address for the others",
         {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
-  // This check comes first, so that no directory is made that may not become a root.
-  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(options_.root));
-  std::error_code error;
-  root_is_new_ = !std::filesystem::exists(options_.root, error);
-  if (!root_is_new_ && !std::filesystem::is_directory(options_.root, error)) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("--root ", options_.root, " is a file, and a root is a directory"),
-                     {{"file", options_.root}, {"next", "Give the directory of the checkpoints: --root DIR."}});
-  }
-  std::filesystem::create_directories(options_.root, error);
-  if (error) {
-    // ENOENT here means that no directory can be made, for example below /proc. FILE_MISSING would be wrong.
-    const int number = error.value();
-    return number == ENOENT ? ErrnoError(Reason::kStorageReadOnly, number, "mkdir", options_.root)
-                            : ErrnoError(number, "mkdir", options_.root);
-  }
+  if (IsDirectoryRoot(options_.root)) CAIRN_RETURN_IF_ERROR(MakeRoot());
   const std::string& directory = options_.run_directory;
   CAIRN_ASSIGN_OR_RETURN(
       directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory)));
-  CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, Absolute(options_.root)));
+  const std::string root = IsDirectoryRoot(options_.root) ? Absolute(options_.root) : options_.root;
+  CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, root));
   if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
   CAIRN_RETURN_IF_ERROR(PlanServices());
   for (Service& service : services_) {
@@ -168,12 +154,32 @@ absl::Status LocalCluster::Start() {
   return absl::OkStatus();
 }
 
+absl::Status LocalCluster::MakeRoot() {
+  // This check comes first, so that no directory is made that may not become a root.
+  CAIRN_RETURN_IF_ERROR(CheckStandsAlone(options_.root));
+  std::error_code error;
+  root_is_new_ = !std::filesystem::exists(options_.root, error);
+  if (!root_is_new_ && !std::filesystem::is_directory(options_.root, error)) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("--root ", options_.root, " is a file, and a root is a directory"),
+                     {{"file", options_.root}, {"next", "Give the directory of the checkpoints: --root DIR."}});
+  }
+  std::filesystem::create_directories(options_.root, error);
+  if (error) {
+    // ENOENT here means that no directory can be made, for example below /proc. FILE_MISSING would be wrong.
+    const int number = error.value();
+    return number == ENOENT ? ErrnoError(Reason::kStorageReadOnly, number, "mkdir", options_.root)
+                            : ErrnoError(number, "mkdir", options_.root);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LocalCluster::AwaitRoot() const {
   // If the user sets --lock-timeout, the coordinator itself waits.
   for (const std::string& flag : options_.coordinator_flags) {
     if (flag.starts_with("--lock-timeout")) return absl::OkStatus();
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(options_.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(options_.root, /*create=*/false));
   const absl::Time deadline = Clock::Real().SteadyNow() + kRootPatience;
   while (true) {
     const auto holder = storage->HolderOfRoot();
@@ -318,7 +324,7 @@ std::string LocalCluster::NoteOnStart() const {
     return absl::StrCat("there was no directory ", options_.root, ": it was made, and job ", options_.job,
                         " starts from the beginning");
   }
-  const auto storage = PosixStorage::Open(options_.root, false);
+  const auto storage = OpenStorage(options_.root, /*create=*/false);
   return ProgressNote(storage.ok() ? LookForProgress(**storage, options_.job) : storage.status(), options_.job,
                       options_.root);
 }

@@ -102,6 +102,8 @@ class LocalCluster {
   // If a coordinator holds the root and is ending, waits for its end. FAILED_PRECONDITION (ROOT_IN_USE): a coordinator
   // serves the root and does not end; the next action is a command that uses that coordinator (join_advice.h).
   absl::Status AwaitRoot() const;
+  // Makes the directory of the root, unless it stands.
+  absl::Status MakeRoot();
   absl::Status PlanServices();
   // Returns the environment of an agent, by its number on this machine.
   std::vector<std::string> LocalRankOf(int number) const;

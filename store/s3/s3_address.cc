@@ -1,0 +1,143 @@
+#include "store/s3/s3_address.h"
+
+#include <cstdlib>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+absl::Status BadRoot(std::string_view root, std::string_view why) {
+  return MakeError(Reason::kBadRequest, absl::StrCat("the root ", std::string(root), " ", std::string(why)),
+                   {{"root", std::string(root)}});
+}
+
+bool IsBucketName(std::string_view name) {
+  if (name.size() < 3 || name.size() > 63) return false;
+  for (const char c : name) {
+    if (!absl::ascii_islower(c) && !absl::ascii_isdigit(c) && c != '.' && c != '-') return false;
+  }
+  return true;
+}
+
+std::string FirstOf(const Environment& environment, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (std::string value = environment(name); !value.empty()) return value;
+  }
+  return "";
+}
+
+// Reads "http://host:port".
+absl::Status TakeEndpoint(std::string_view root, const std::string& endpoint, S3Address& address) {
+  const std::string wrong = absl::StrCat("has the endpoint ", endpoint, ", which is not http[s]://HOST[:PORT]");
+  absl::string_view rest = endpoint;
+  if (absl::ConsumePrefix(&rest, "http://")) {
+    address.tls = false;
+    address.port = 80;
+  } else if (!absl::ConsumePrefix(&rest, "https://")) {
+    return BadRoot(root, wrong);
+  }
+  absl::ConsumeSuffix(&rest, "/");
+  const size_t colon = rest.rfind(':');
+  const bool has_port = colon != rest.npos && rest.find(']', colon) == rest.npos;
+  if (has_port && (!absl::SimpleAtoi(rest.substr(colon + 1), &address.port) || address.port > 65535)) {
+    return BadRoot(root, wrong);
+  }
+  address.host = std::string(rest.substr(0, has_port ? colon : rest.size()));
+  if (address.host.empty() || address.host.find('/') != std::string::npos) return BadRoot(root, wrong);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsObjectStoreRoot(std::string_view root) {
+  return root.starts_with("s3://") || root.starts_with("gs://") || root.starts_with("az://");
+}
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string S3Address::HostHeader() const {
+  const std::string name = path_style ? host : absl::StrCat(bucket, ".", host);
+  return port == (tls ? 443 : 80) ? name : absl::StrCat(name, ":", port);
+}
+
+std::string S3Address::PathOf(std::string_view key) const {
+  return absl::StrCat("/", path_style ? absl::StrCat(bucket, "/") : "", PercentEncoded(key, /*slash=*/false));
+}
+
+absl::StatusOr<S3Address> ParseS3Root(std::string_view root, const Environment& environment) {
+  absl::string_view rest(root.data(), root.size());
+  if (!absl::ConsumePrefix(&rest, "s3://")) {
+    return MakeError(
+        Reason::kUnsupported,
+        absl::StrCat("the root ", std::string(root), " is in a kind of store that Cairn does not know; it knows s3://"),
+        {{"root", std::string(root)}});
+  }
+  const size_t question = rest.find('?');
+  const absl::string_view query = question == rest.npos ? "" : rest.substr(question + 1);
+  rest = rest.substr(0, question);
+  S3Address address;
+  address.bucket = std::string(rest.substr(0, rest.find('/')));
+  if (!IsBucketName(address.bucket)) return BadRoot(root, "has no name of a bucket behind s3://");
+  rest.remove_prefix(address.bucket.size());
+  while (absl::ConsumePrefix(&rest, "/")) continue;
+  while (absl::ConsumeSuffix(&rest, "/")) continue;
+  for (const absl::string_view name : absl::StrSplit(rest, '/', absl::SkipEmpty())) {
+    if (name == "." || name == "..") return BadRoot(root, "has \".\" or \"..\" in its path");
+    absl::StrAppend(&address.prefix, name, "/");
+  }
+  std::string endpoint = FirstOf(environment, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
+  address.region = FirstOf(environment, {"AWS_REGION", "AWS_DEFAULT_REGION"});
+  address.ca_file = environment("AWS_CA_BUNDLE");
+  std::string style;
+  for (const absl::string_view word : absl::StrSplit(query, '&', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> named = absl::StrSplit(word, absl::MaxSplits('=', 1));
+    if (named.first == "endpoint") {
+      endpoint = named.second;
+    } else if (named.first == "region") {
+      address.region = named.second;
+    } else if (named.first == "style" && (named.second == "path" || named.second == "virtual")) {
+      style = named.second;
+    } else {
+      return BadRoot(
+          root,
+          absl::StrCat("has \"", word,
+                       "\" behind its \"?\"; it may have endpoint=URL, region=NAME and style=path or style=virtual"));
+    }
+  }
+  if (address.region.empty()) address.region = "us-east-1";
+  if (endpoint.empty()) {
+    address.host = absl::StrCat("s3.", address.region, ".amazonaws.com");
+    // A certificate for *.s3... does not cover two names.
+    address.path_style = style == "path" || (style.empty() && absl::StrContains(address.bucket, '.'));
+  } else {
+    CAIRN_RETURN_IF_ERROR(TakeEndpoint(root, endpoint, address));
+    address.path_style = style != "virtual";
+  }
+  return address;
+}
+
+std::string PercentEncoded(std::string_view text, bool slash) {
+  std::string encoded;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.' || c == '~' || (c == '/' && !slash)) {
+      encoded += c;
+    } else {
+      absl::StrAppendFormat(&encoded, "%%%02X", static_cast<unsigned char>(c));
+    }
+  }
+  return encoded;
+}
+
+}  // namespace cairn

@@ -1,0 +1,37 @@
+#include "store/s3/s3_file.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+// Stores tell times in whole seconds.
+constexpr absl::Duration kTimeStep = absl::Seconds(2);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<S3File>> S3File::Open(S3Client& client, std::string key, std::string path,
+                                                     const OpenOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const S3Object object, client.Head(key));
+  if (options.bytes.has_value() && *options.bytes != object.bytes) {
+    return MakeError(
+        Reason::kFileTruncated, absl::StrCat(path, " has ", object.bytes, " bytes, its manifest says ", *options.bytes),
+        {{"file", path}, {"bytes", absl::StrCat(object.bytes)}, {"expected", absl::StrCat(*options.bytes)}});
+  }
+  if (options.modified_ns.value_or(0) != 0 &&
+      absl::AbsDuration(object.modified - absl::FromUnixNanos(*options.modified_ns)) > kTimeStep) {
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(path, " was written anew"), {{"file", path}});
+  }
+  return std::unique_ptr<S3File>(
+      new S3File({std::move(path), object.bytes, object.modified, object.etag}, options, client, std::move(key)));
+}
+
+absl::Status S3File::Read(Way, uint64_t offset, uint64_t size, char* to, bool) {
+  CAIRN_RETURN_IF_ERROR(client_.Get(key_, identity(), offset, size, to));
+  if (counters_ != nullptr) counters_->direct += size;
+  return absl::OkStatus();
+}
+
+}  // namespace cairn

@@ -1,0 +1,104 @@
+#include "store/s3/s3_file_writer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kLeastPart = uint64_t{5} << 20;
+// A store takes parts with the numbers 1 to 10,000.
+constexpr uint64_t kMostParts = 9999;
+
+}  // namespace
+
+uint64_t S3FileWriter::PartStep(uint64_t data_bytes) {
+  return std::max(kHeldBytes, (data_bytes + kMostParts - 2) / (kMostParts - 1));
+}
+
+absl::StatusOr<std::unique_ptr<S3FileWriter>> S3FileWriter::Create(S3Client& client, std::string key, std::string path,
+                                                                   uint64_t header_bytes, uint64_t data_bytes) {
+  std::unique_ptr<S3FileWriter> writer(
+      new S3FileWriter(client, std::move(key), std::move(path), header_bytes, data_bytes));
+  if (data_bytes > kHeldBytes) {
+    CAIRN_ASSIGN_OR_RETURN(writer->upload_, client.BeginUpload(writer->key_, writer->writer_));
+  }
+  return writer;
+}
+
+absl::Status S3FileWriter::SendPart(int number, std::string_view bytes) {
+  CAIRN_ASSIGN_OR_RETURN(S3Part part, client_.PutPart(key_, upload_, number, bytes));
+  MutexLock lock(mutex_);
+  parts_[number] = std::move(part);
+  return absl::OkStatus();
+}
+
+absl::Status S3FileWriter::Write(uint64_t offset, const char* bytes, uint64_t size) {
+  const uint64_t begin = offset - header_bytes_;
+  if (begin >= data_bytes_) return absl::OkStatus();  // only what fills up the last part
+  std::string_view data(bytes, std::min(size, data_bytes_ - begin));
+  const bool last = begin + data.size() == data_bytes_;
+  const uint64_t step = PartStep(data_bytes_);
+  if (!last && data.size() < step) {
+    return MakeError(Reason::kStorageError,
+                     absl::StrCat(path_, ": a part of ", data.size(), " bytes at ", offset,
+                                  " is too small for an object store, which wants ", step),
+                     {{"file", path_}});
+  }
+  if (begin == 0) {
+    const bool all = data.size() <= kHeldBytes || (!last && data.size() - kHeldBytes < kLeastPart);
+    const std::string_view first = data.substr(0, all ? data.size() : kHeldBytes);
+    data.remove_prefix(first.size());
+    CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to hold the first part of ", path_), [&] {
+      MutexLock lock(mutex_);
+      held_.reserve(header_bytes_ + first.size());
+      held_.assign(header_bytes_, '\0');
+      held_ += first;
+      return absl::OkStatus();
+    }));
+    if (data.empty()) return absl::OkStatus();
+  }
+  // Parts begin at least a step from each other, so their numbers differ and have the order of the file.
+  return SendPart(static_cast<int>(begin / step) + 2, data);
+}
+
+absl::Status S3FileWriter::Finish(std::string_view header) {
+  std::string first;
+  {
+    MutexLock lock(mutex_);
+    first = std::move(held_);
+  }
+  if (first.size() < header.size()) first.resize(header.size());
+  header.copy(first.data(), header.size());
+  absl::StatusOr<Put> put = Put::kCreated;
+  made_ = true;
+  if (upload_.empty()) {
+    put = client_.PutObject(key_, first, /*if_absent=*/true).put;
+  } else {
+    CAIRN_RETURN_IF_ERROR(SendPart(1, first));
+    std::vector<S3Part> parts;
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [number, part] : parts_) parts.push_back(part);
+    }
+    put = client_.Complete(key_, upload_, parts, writer_);
+  }
+  CAIRN_RETURN_IF_ERROR(put.status());
+  if (*put == Put::kCreated) return absl::OkStatus();
+  made_ = false;
+  return MakeError(Reason::kStorageError, absl::StrCat(path_, " is there already"), {{"file", path_}});
+}
+
+absl::Status S3FileWriter::Remove() {
+  absl::Status aborted, deleted;
+  if (!upload_.empty()) aborted = client_.Abort(key_, upload_);
+  if (made_) deleted = client_.Delete({key_});
+  return aborted.ok() ? deleted : aborted;
+}
+
+}  // namespace cairn

@@ -1,0 +1,66 @@
+// The lock of a root in an object store. Each holder puts a record ".cairn/epochs/N" that did not stand, with an N
+// above all before: so only one process has each epoch, and whoever finds a higher one than its own has lost the root.
+// While it holds the root it writes ".cairn/lease" anew every ten seconds; a lease that was not written for thirty, by
+// the clock of the store, belongs to a process that is gone.
+#ifndef CAIRN_STORE_S3_S3_ROOT_LOCK_H_
+#define CAIRN_STORE_S3_S3_ROOT_LOCK_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "store/s3/s3_client.h"
+#include "store/storage/root_lock.h"
+#include "store/storage/storage.h"
+
+namespace cairn {
+
+class S3RootLock : public RootLock {
+ public:
+  static constexpr absl::Duration kLease = absl::Seconds(30);
+  static constexpr absl::Duration kRenewal = absl::Seconds(10);
+
+  // Takes the lock, as Storage::TakeRoot says. `client` is that of `storage`; both must outlive the lock.
+  static absl::StatusOr<std::unique_ptr<S3RootLock>> Acquire(Storage& storage, S3Client& client,
+                                                             absl::Duration patience, const Clock& clock,
+                                                             const Storage::Waiting& waiting);
+  // As Storage::HolderOfRoot.
+  static absl::StatusOr<std::optional<RootHolder>> HolderOf(Storage& storage, S3Client& client);
+
+  ~S3RootLock() override;
+
+  uint64_t epoch() const override { return epoch_; }
+  absl::Time began() const override { return began_; }
+  // A root in an object store always was one that holds deletions and lineages.
+  absl::Status RaiseFormat() const override { return Check(); }
+  absl::Status TellAddress(const std::string& address) const override;
+
+ private:
+  S3RootLock(Storage& storage, S3Client& client, uint64_t epoch, absl::Time began)
+      : storage_(storage), client_(client), epoch_(epoch), began_(began) {}
+
+  absl::Status Look() const override;
+  // Writes the lease anew until the lock goes.
+  void Renew();
+
+  Storage& storage_;
+  S3Client& client_;
+  const uint64_t epoch_;
+  const absl::Time began_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread renewal_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_S3_S3_ROOT_LOCK_H_

@@ -1,0 +1,196 @@
+#include "store/s3/s3_storage.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
+#include "common/file/confined_path.h"
+#include "common/file/secret_file.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/s3/s3_address.h"
+#include "store/s3/s3_file.h"
+#include "store/s3/s3_file_writer.h"
+#include "store/s3/s3_root_lock.h"
+
+namespace cairn {
+
+absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& root, bool create, const Clock& clock,
+                                                           const Options& options) {
+  CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(root, FromEnvironment));
+  CAIRN_ASSIGN_OR_RETURN(auto client, S3Client::Open(address, clock, options));
+  std::string name = absl::StrCat("s3://", address.bucket, "/", address.prefix);
+  name.pop_back();
+  CAIRN_ASSIGN_OR_RETURN(const auto listed, client->List(address.prefix, /*by_directory=*/false, "", 1));
+  if (listed.empty() && !create) {
+    return MakeError(Reason::kRootMissing, absl::StrCat(name, " has no objects"), {{"root", name}});
+  }
+  return std::unique_ptr<S3Storage>(new S3Storage(std::move(name), std::move(client)));
+}
+
+absl::StatusOr<std::string> S3Storage::KeyOf(std::string_view path) const {
+  CAIRN_RETURN_IF_ERROR(ConfinedComponents(path).status());
+  return absl::StrCat(client_->address().prefix, std::string(path));
+}
+
+absl::StatusOr<std::string> S3Storage::PrefixOf(std::string_view directory) const {
+  if (directory.empty()) return client_->address().prefix;
+  CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(directory));
+  return absl::StrCat(key, "/");
+}
+
+absl::StatusOr<std::unique_ptr<StoredFile>> S3Storage::Open(std::string_view path, const OpenOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(std::string key, KeyOf(path));
+  return S3File::Open(*client_, std::move(key), FullPath(path), options);
+}
+
+bool S3Storage::Exists(std::string_view path) {
+  const auto key = KeyOf(path);
+  if (!key.ok()) return false;
+  const auto below = client_->List(absl::StrCat(*key, "/"), /*by_directory=*/false, "", 1);
+  return (below.ok() && !below->empty()) || client_->Head(*key).ok();
+}
+
+absl::StatusOr<std::vector<Storage::Entry>> S3Storage::List(std::string_view directory) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(directory));
+  CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/true));
+  if (listed.empty() && !directory.empty()) {
+    return MakeError(Reason::kFileMissing, absl::StrCat(FullPath(directory), " has no objects"),
+                     {{"file", FullPath(directory)}});
+  }
+  std::vector<Entry> entries;
+  for (const S3Client::Listed& one : listed) {
+    std::string name = one.name.substr(prefix.size());
+    if (one.prefix) name.pop_back();
+    if (!name.empty()) entries.push_back({std::move(name), one.prefix, /*unfinished=*/false});
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+absl::StatusOr<std::vector<std::optional<uint64_t>>> S3Storage::SizesOf(std::string_view directory,
+                                                                        const std::vector<std::string>& names) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(directory));
+  // A store lists what it has, so one listing is as good as a question for each.
+  CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/true));
+  std::map<std::string, std::optional<uint64_t>> sizes;
+  for (const S3Client::Listed& one : listed) {
+    if (!one.prefix) sizes[one.name.substr(prefix.size())] = one.bytes;
+  }
+  std::vector<std::optional<uint64_t>> found;
+  for (const std::string& name : names) found.push_back(sizes[name]);
+  return found;
+}
+
+PutResult S3Storage::TryPutIfAbsent(std::string_view path, std::string_view bytes) {
+  const auto key = KeyOf(path);
+  if (!key.ok()) return {key.status()};
+  return client_->PutObject(*key, bytes, /*if_absent=*/true);
+}
+
+absl::Status S3Storage::PutReplacing(std::string_view path, std::span<const std::string_view> pieces) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
+  if (pieces.size() == 1) return client_->PutObject(key, pieces.front(), /*if_absent=*/false).put.status();
+  return WithMemory(absl::StrCat("to write ", FullPath(path)), [&] {
+    std::string bytes;
+    for (const std::string_view piece : pieces) bytes += piece;
+    return client_->PutObject(key, bytes, /*if_absent=*/false).put.status();
+  });
+}
+
+absl::StatusOr<Put> S3Storage::ClaimDirectory(std::string_view path, const std::string& file, std::string_view bytes) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(path));
+  CAIRN_ASSIGN_OR_RETURN(const auto standing, client_->List(prefix, /*by_directory=*/false, "", 1));
+  if (!standing.empty()) return Put::kExists;
+  // Of those that found nothing one gets it, because all put one file.
+  return client_->PutObject(absl::StrCat(prefix, file), bytes, /*if_absent=*/true).put;
+}
+
+absl::StatusOr<std::unique_ptr<FileWriter>> S3Storage::Create(std::string_view path, uint64_t header_bytes,
+                                                              uint64_t data_bytes) {
+  CAIRN_ASSIGN_OR_RETURN(std::string key, KeyOf(path));
+  return S3FileWriter::Create(*client_, std::move(key), FullPath(path), header_bytes, data_bytes);
+}
+
+absl::StatusOr<std::string> S3Storage::ReadOrMakeSecret(std::string_view path) {
+  std::string secret = RandomToken(kSecretLength / 2);
+  CAIRN_ASSIGN_OR_RETURN(const Put put, PutIfAbsent(path, absl::StrCat(secret, "\n")));
+  if (put == Put::kCreated) return secret;
+  CAIRN_ASSIGN_OR_RETURN(secret, Read(path, 2 * kSecretLength));
+  while (!secret.empty() && secret.back() == '\n') secret.pop_back();
+  if (secret.size() == kSecretLength && secret.find_first_not_of("0123456789abcdef") == secret.npos) return secret;
+  return MakeError(Reason::kFileTruncated, absl::StrCat(FullPath(path), " does not hold a secret"),
+                   {{"file", FullPath(path)}});
+}
+
+absl::Status S3Storage::RemoveAll(std::string_view path) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
+  const std::string prefix = absl::StrCat(key, "/");
+  CAIRN_RETURN_IF_ERROR(RemoveUnfinished(path, absl::InfiniteFuture()));
+  CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/false));
+  std::vector<std::string> keys = {key};
+  for (const S3Client::Listed& one : listed) keys.push_back(one.name);
+  return client_->Delete(keys);
+}
+
+absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vector<std::string>& names) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(directory));
+  const std::set<std::string> wanted(names.begin(), names.end());
+  for (const std::string& name : wanted) CAIRN_RETURN_IF_ERROR(ConfinedComponents(name).status());
+  CAIRN_ASSIGN_OR_RETURN(const auto standing, client_->List(prefix, /*by_directory=*/true));
+  std::vector<std::string> keys;
+  for (const S3Client::Listed& one : standing) {
+    std::string name = one.name.substr(prefix.size());
+    if (one.prefix) name.pop_back();
+    if (!wanted.contains(name)) continue;
+    if (!one.prefix) {
+      keys.push_back(one.name);
+      continue;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const auto below, client_->List(one.name, /*by_directory=*/false));
+    for (const S3Client::Listed& file : below) keys.push_back(file.name);
+  }
+  return client_->Delete(keys);
+}
+
+absl::Status S3Storage::RemoveUnfinished(std::string_view directory, absl::Time before) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(directory));
+  CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->Uploads(prefix));
+  absl::Status first;
+  for (const S3Client::Upload& upload : uploads) {
+    // What is in a directory below belongs to somebody else, unless all of it goes.
+    const bool below = upload.key.find('/', prefix.size()) != upload.key.npos && before != absl::InfiniteFuture();
+    if (below || upload.begun >= before) continue;
+    if (const absl::Status aborted = client_->Abort(upload.key, upload.id); first.ok()) first = aborted;
+  }
+  return first;
+}
+
+absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot(absl::Duration patience, const Clock& clock,
+                                                              const Waiting& waiting) {
+  return S3RootLock::Acquire(*this, *client_, patience, clock, waiting);
+}
+
+absl::StatusOr<std::optional<RootHolder>> S3Storage::HolderOfRoot() { return S3RootLock::HolderOf(*this, *client_); }
+
+absl::Status S3Storage::ProbeAtomicCreate() {
+  const std::string path = absl::StrCat(".cairn/probe-", RandomToken(8));
+  const auto first = PutIfAbsent(path, "1");
+  const auto second = first.ok() ? PutIfAbsent(path, "2") : first;
+  const auto content = first.ok() ? Read(path, 16) : absl::StatusOr<std::string>("");
+  const absl::Status removed = RemoveAll(path);
+  CAIRN_RETURN_IF_ERROR(first.status());
+  CAIRN_RETURN_IF_ERROR(second.status());
+  CAIRN_RETURN_IF_ERROR(removed);
+  if (*first == Put::kCreated && *second == Put::kExists && content.ok() && *content == "1") return absl::OkStatus();
+  return MakeError(Reason::kNoAtomicCreate,
+                   absl::StrCat(root(), ": the store ", client_->address().host,
+                                " takes \"If-None-Match: *\" and replaces objects all the same, so a commit could not "
+                                "be made safe"),
+                   {{"file", root()}, {"next", "Use a store that keeps this condition."}});
+}
+
+}  // namespace cairn

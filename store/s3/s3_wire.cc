@@ -1,0 +1,342 @@
+#include "store/s3/s3_wire.h"
+
+#include <aws/auth/auth.h>
+#include <aws/auth/credentials.h>
+#include <aws/auth/signable.h>
+#include <aws/auth/signing.h>
+#include <aws/auth/signing_config.h>
+#include <aws/auth/signing_result.h>
+#include <aws/http/connection.h>
+#include <aws/http/connection_manager.h>
+#include <aws/http/proxy.h>
+#include <aws/http/request_response.h>
+#include <aws/http/statistics.h>
+#include <aws/io/channel_bootstrap.h>
+#include <aws/io/event_loop.h>
+#include <aws/io/host_resolver.h>
+#include <aws/io/socket.h>
+#include <aws/io/stream.h>
+#include <aws/io/tls_channel_handler.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+// A listing of 1,000 names has less than 1 MiB.
+constexpr uint64_t kMaxAnswerBytes = uint64_t{16} << 20;
+constexpr uint32_t kConnectTimeoutMs = 5000;
+
+aws_allocator* Allocator() {
+  // The libraries stay for as long as the process does.
+  static const bool once = (aws_auth_library_init(aws_default_allocator()), true);
+  (void)once;
+  return aws_default_allocator();
+}
+
+aws_byte_cursor CursorOf(std::string_view text) { return aws_byte_cursor_from_array(text.data(), text.size()); }
+
+std::string_view TextOf(const aws_byte_cursor& cursor) {
+  return {reinterpret_cast<const char*>(cursor.ptr), cursor.len};
+}
+
+// Something that a callback of the libraries ends.
+class Event {
+ public:
+  // The event may be gone as soon as this has returned on another thread's side.
+  void Set(int error) {
+    MutexLock lock(mutex_);
+    error_ = error;
+    set_ = true;
+    changed_.NotifyAll();
+  }
+  int Wait() {
+    MutexLock lock(mutex_);
+    while (!set_) changed_.Wait(mutex_);
+    return error_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool set_ ABSL_GUARDED_BY(mutex_) = false;
+  int error_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+void Ended(void* event) { static_cast<Event*>(event)->Set(0); }
+
+std::string ErrorText(int error) { return absl::StrCat(aws_error_str(error), " (", aws_error_name(error), ")"); }
+
+// One request that is under way. The members are touched by the thread of its connection until `ended`.
+struct Exchange {
+  const S3Request* request = nullptr;
+  S3Answer answer;
+  aws_http_connection* connection = nullptr;
+  Event signed_event, connected, ended;
+};
+
+int OnHeaders(aws_http_stream* stream, aws_http_header_block block, const aws_http_header* headers, size_t count,
+              void* data) {
+  auto& exchange = *static_cast<Exchange*>(data);
+  if (block == AWS_HTTP_HEADER_BLOCK_INFORMATIONAL) return AWS_OP_SUCCESS;
+  aws_http_stream_get_incoming_response_status(stream, &exchange.answer.status);
+  for (size_t i = 0; i < count; ++i) {
+    exchange.answer.headers[absl::AsciiStrToLower(std::string(TextOf(headers[i].name)))] =
+        std::string(TextOf(headers[i].value));
+  }
+  return AWS_OP_SUCCESS;
+}
+
+int OnBody(aws_http_stream*, const aws_byte_cursor* bytes, void* data) {
+  auto& exchange = *static_cast<Exchange*>(data);
+  S3Answer& answer = exchange.answer;
+  const S3Request& request = *exchange.request;
+  if (request.to != nullptr && answer.status >= 200 && answer.status < 300) {
+    if (bytes->len > request.to_bytes - answer.received) return aws_raise_error(AWS_ERROR_SHORT_BUFFER);
+    std::memcpy(request.to + answer.received, bytes->ptr, bytes->len);
+    answer.received += bytes->len;
+    return AWS_OP_SUCCESS;
+  }
+  if (bytes->len > kMaxAnswerBytes - answer.body.size()) return aws_raise_error(AWS_ERROR_SHORT_BUFFER);
+  answer.body.append(TextOf(*bytes));
+  return AWS_OP_SUCCESS;
+}
+
+void OnComplete(aws_http_stream*, int error, void* data) { static_cast<Exchange*>(data)->ended.Set(error); }
+
+void OnConnected(aws_http_connection* connection, int error, void* data) {
+  auto& exchange = *static_cast<Exchange*>(data);
+  exchange.connection = connection;
+  exchange.connected.Set(error);
+}
+
+struct Signing {
+  aws_http_message* message = nullptr;
+  Event* event = nullptr;
+};
+
+void OnSigned(aws_signing_result* result, int error, void* data) {
+  const auto& signing = *static_cast<Signing*>(data);
+  if (error == 0 && aws_apply_signing_result_to_http_request(signing.message, Allocator(), result) != AWS_OP_SUCCESS) {
+    error = aws_last_error();
+  }
+  signing.event->Set(error);
+}
+
+}  // namespace
+
+std::string S3Answer::Header(const std::string& name) const {
+  const auto at = headers.find(name);
+  return at == headers.end() ? "" : at->second;
+}
+
+// What the libraries have made for this wire, in the order in which it was made.
+struct S3Wire::Parts {
+  Event loops_ended, resolver_ended, credentials_ended, manager_ended;
+  aws_event_loop_group* loops = nullptr;
+  aws_host_resolver* resolver = nullptr;
+  aws_client_bootstrap* bootstrap = nullptr;
+  aws_tls_ctx* tls = nullptr;
+  aws_credentials_provider* credentials = nullptr;
+  aws_http_connection_manager* manager = nullptr;
+
+  ~Parts() {
+    if (manager != nullptr) {
+      aws_http_connection_manager_release(manager);
+      manager_ended.Wait();
+    }
+    if (credentials != nullptr) {
+      aws_credentials_provider_release(credentials);
+      credentials_ended.Wait();
+    }
+    aws_tls_ctx_release(tls);
+    aws_client_bootstrap_release(bootstrap);
+    if (resolver != nullptr) {
+      aws_host_resolver_release(resolver);
+      resolver_ended.Wait();
+    }
+    if (loops != nullptr) {
+      aws_event_loop_group_release(loops);
+      loops_ended.Wait();
+    }
+  }
+};
+
+S3Wire::S3Wire(S3Address address, const Options& options)
+    : address_(std::move(address)), options_(options), parts_(std::make_unique<Parts>()) {}
+
+S3Wire::~S3Wire() = default;
+
+absl::StatusOr<std::unique_ptr<S3Wire>> S3Wire::Open(const S3Address& address, const Options& options) {
+  aws_allocator* const allocator = Allocator();
+  std::unique_ptr<S3Wire> wire(new S3Wire(address, options));
+  Parts& parts = *wire->parts_;
+  const auto refused = [&](std::string_view what) {
+    return MakeError(Reason::kStorageError,
+                     absl::StrCat("s3://", address.bucket, ": ", std::string(what), ": ", ErrorText(aws_last_error())));
+  };
+  const aws_shutdown_callback_options loops_ended = {Ended, &parts.loops_ended};
+  parts.loops = aws_event_loop_group_new_default(allocator, /*max_threads=*/2, &loops_ended);
+  if (parts.loops == nullptr) return refused("threads for connections");
+  const aws_shutdown_callback_options resolver_ended = {Ended, &parts.resolver_ended};
+  aws_host_resolver_default_options resolving = {};
+  resolving.max_entries = 64;
+  resolving.el_group = parts.loops;
+  resolving.shutdown_options = &resolver_ended;
+  parts.resolver = aws_host_resolver_new_default(allocator, &resolving);
+  if (parts.resolver == nullptr) return refused("names of hosts");
+  aws_client_bootstrap_options starting = {};
+  starting.event_loop_group = parts.loops;
+  starting.host_resolver = parts.resolver;
+  parts.bootstrap = aws_client_bootstrap_new(allocator, &starting);
+  if (parts.bootstrap == nullptr) return refused("connections");
+
+  aws_tls_ctx_options trust;
+  aws_tls_ctx_options_init_default_client(&trust, allocator);
+  const bool trusted = address.ca_file.empty() || aws_tls_ctx_options_override_default_trust_store_from_path(
+                                                      &trust, nullptr, address.ca_file.c_str()) == AWS_OP_SUCCESS;
+  if (trusted) parts.tls = aws_tls_client_ctx_new(allocator, &trust);
+  aws_tls_ctx_options_clean_up(&trust);
+  if (parts.tls == nullptr) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("the certificates", address.ca_file.empty() ? " of the system" : " in ",
+                                  address.ca_file, " cannot be used: ", ErrorText(aws_last_error())));
+  }
+
+  proxy_env_var_settings proxies = {};
+  proxies.env_var_type = AWS_HPEV_ENABLE;
+  aws_credentials_provider_chain_default_options chain = {};
+  chain.shutdown_options = {Ended, &parts.credentials_ended};
+  chain.bootstrap = parts.bootstrap;
+  chain.tls_ctx = parts.tls;
+  chain.proxy_ev_settings = &proxies;
+  parts.credentials = aws_credentials_provider_new_chain_default(allocator, &chain);
+  if (parts.credentials == nullptr) return refused("credentials");
+
+  aws_socket_options socket = {};
+  socket.type = AWS_SOCKET_STREAM;
+  socket.domain = AWS_SOCKET_IPV4;
+  socket.connect_timeout_ms = kConnectTimeoutMs;
+  const auto silence = static_cast<uint32_t>(absl::ToInt64Seconds(options.silence));
+  aws_http_connection_monitoring_options monitoring = {};
+  monitoring.minimum_throughput_bytes_per_second = 1;
+  monitoring.allowable_throughput_failure_interval_seconds = std::max(uint32_t{1}, silence);
+  aws_http_connection_manager_options pool = {};
+  pool.bootstrap = parts.bootstrap;
+  pool.initial_window_size = SIZE_MAX;
+  pool.socket_options = &socket;
+  pool.response_first_byte_timeout_ms = static_cast<uint64_t>(absl::ToInt64Milliseconds(options.silence));
+  pool.monitoring_options = &monitoring;
+  pool.proxy_ev_settings = &proxies;
+  const std::string host = address.path_style ? address.host : absl::StrCat(address.bucket, ".", address.host);
+  pool.host = CursorOf(host);
+  pool.port = address.port;
+  pool.max_connections = static_cast<size_t>(options.connections);
+  pool.shutdown_complete_callback = Ended;
+  pool.shutdown_complete_user_data = &parts.manager_ended;
+  // Below the time after which stores close a connection that is idle.
+  pool.max_connection_idle_in_milliseconds = 15000;
+  aws_tls_connection_options connection;
+  if (address.tls) {
+    aws_tls_connection_options_init_from_ctx(&connection, parts.tls);
+    aws_tls_connection_options_set_server_name(&connection, allocator, &pool.host);
+    aws_tls_connection_options_set_alpn_list(&connection, allocator, "http/1.1");
+    pool.tls_connection_options = &connection;
+  }
+  parts.manager = aws_http_connection_manager_new(allocator, &pool);
+  if (address.tls) aws_tls_connection_options_clean_up(&connection);
+  if (parts.manager == nullptr) return refused("connections");
+  return wire;
+}
+
+S3Answer S3Wire::Send(const S3Request& request) {
+  aws_allocator* const allocator = Allocator();
+  Exchange exchange;
+  exchange.request = &request;
+  S3Answer& answer = exchange.answer;
+  std::unique_ptr<aws_http_message, decltype(&aws_http_message_release)> message(
+      aws_http_message_new_request(allocator), &aws_http_message_release);
+  const std::string path = absl::StrCat(address_.PathOf(request.key), request.query.empty() ? "" : "?", request.query);
+  aws_http_message_set_request_method(message.get(), CursorOf(request.method));
+  aws_http_message_set_request_path(message.get(), CursorOf(path));
+  const auto add = [&](std::string_view name, std::string_view value) {
+    aws_http_header header = {};
+    header.name = CursorOf(name);
+    header.value = CursorOf(value);
+    aws_http_message_add_header(message.get(), header);
+  };
+  add("Host", address_.HostHeader());
+  add("User-Agent", "cairn");
+  for (const auto& [name, value] : request.headers) add(name, value);
+  if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
+    add("Content-Length", absl::StrCat(request.body.size()));
+  }
+  if (!request.body.empty()) {
+    const aws_byte_cursor body = CursorOf(request.body);
+    aws_input_stream* const stream = aws_input_stream_new_from_cursor(allocator, &body);
+    aws_http_message_set_body_stream(message.get(), stream);
+    aws_input_stream_release(stream);
+  }
+
+  std::unique_ptr<aws_signable, decltype(&aws_signable_destroy)> signable(
+      aws_signable_new_http_request(allocator, message.get()), &aws_signable_destroy);
+  aws_signing_config_aws config = {};
+  config.config_type = AWS_SIGNING_CONFIG_AWS;
+  config.algorithm = AWS_SIGNING_ALGORITHM_V4;
+  config.signature_type = AWS_ST_HTTP_REQUEST_HEADERS;
+  config.region = CursorOf(address_.region);
+  config.service = CursorOf("s3");
+  aws_date_time_init_now(&config.date);
+  // To digest what is sent would cost more than to send it: its checksum goes along, and TLS protects both.
+  config.signed_body_value = g_aws_signed_body_value_unsigned_payload;
+  config.signed_body_header = AWS_SBHT_X_AMZ_CONTENT_SHA256;
+  config.credentials_provider = parts_->credentials;
+  Signing signing = {message.get(), &exchange.signed_event};
+  int error = 0;
+  if (aws_sign_request_aws(allocator, signable.get(), reinterpret_cast<aws_signing_config_base*>(&config), OnSigned,
+                           &signing) != AWS_OP_SUCCESS) {
+    error = aws_last_error();
+  } else {
+    error = exchange.signed_event.Wait();
+  }
+  if (error != 0) {
+    answer.no_credentials = true;
+    answer.trouble = absl::StrCat("no credentials: ", ErrorText(error));
+    return answer;
+  }
+
+  aws_http_connection_manager_acquire_connection(parts_->manager, OnConnected, &exchange);
+  if (error = exchange.connected.Wait(); error != 0) {
+    answer.trouble = absl::StrCat("no connection to ", address_.HostHeader(), ": ", ErrorText(error));
+    return answer;
+  }
+  aws_http_make_request_options options = {};
+  options.self_size = sizeof(options);
+  options.request = message.get();
+  options.user_data = &exchange;
+  options.on_response_headers = OnHeaders;
+  options.on_response_body = OnBody;
+  options.on_complete = OnComplete;
+  aws_http_stream* const stream = aws_http_connection_make_request(exchange.connection, &options);
+  if (stream != nullptr && aws_http_stream_activate(stream) == AWS_OP_SUCCESS) {
+    answer.sent = true;
+    error = exchange.ended.Wait();
+  } else {
+    error = aws_last_error();
+  }
+  if (stream != nullptr) aws_http_stream_release(stream);
+  aws_http_connection_manager_release_connection(parts_->manager, exchange.connection);
+  if (error != 0) {
+    answer.status = 0;
+    answer.trouble = absl::StrCat("the connection to ", address_.HostHeader(), " broke: ", ErrorText(error));
+  }
+  return answer;
+}
+
+}  // namespace cairn

@@ -1,0 +1,71 @@
+// Sends one request to an object store, and receives its answer: Amazon's C libraries for connections, TLS, proxies,
+// credentials and signatures. Nothing is sent twice here.
+#ifndef CAIRN_STORE_S3_S3_WIRE_H_
+#define CAIRN_STORE_S3_S3_WIRE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "store/s3/s3_address.h"
+
+namespace cairn {
+
+struct S3Request {
+  std::string method;
+  std::string key;
+  std::string query;  // encoded: "uploads" or "partNumber=1&uploadId=x"
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string_view body;  // stands until Send has returned
+  // Where the body of an answer with a status of 2xx goes. Null: to S3Answer::body.
+  char* to = nullptr;
+  uint64_t to_bytes = 0;
+};
+
+struct S3Answer {
+  int status = 0;                              // of HTTP; 0: no whole answer came
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;
+  uint64_t received = 0;        // bytes that went to S3Request::to
+  std::string trouble;          // why no whole answer came
+  bool sent = false;            // the store may have done what was asked
+  bool no_credentials = false;  // no credentials were found
+
+  std::string Header(const std::string& name) const;
+};
+
+struct S3WireOptions {
+  int connections = 16;
+  // A request is given up when nothing has moved for so long.
+  absl::Duration silence = absl::Seconds(30);
+};
+
+// Thread-safe. Its threads end with it. Secrets go into signatures only, never into a message.
+class S3Wire {
+ public:
+  using Options = S3WireOptions;
+  // INVALID_ARGUMENT (BAD_REQUEST): the CA file cannot be used. UNAVAILABLE (STORAGE_ERROR): the system refuses what
+  // the libraries need.
+  static absl::StatusOr<std::unique_ptr<S3Wire>> Open(const S3Address& address, const Options& options = {});
+  ~S3Wire();
+
+  S3Answer Send(const S3Request& request);
+
+ private:
+  struct Parts;
+  S3Wire(S3Address address, const Options& options);
+
+  const S3Address address_;
+  const Options options_;
+  const std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_S3_S3_WIRE_H_

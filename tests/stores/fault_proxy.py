@@ -1,0 +1,159 @@
+"""A proxy before an object store that makes requests fail, as networks and busy stores do.
+
+Each request meets a fault with a given probability, drawn from a seed. What the store then has done, and what the caller
+is told, differ by the kind of fault: see FAULTS.
+"""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import random
+import socket
+import threading
+import time
+import urllib.parse
+
+# What the caller is told, and whether the store has done what was asked.
+FAULTS = {
+    "slow_down": "503 SlowDown; nothing was done",
+    "internal_error": "500 InternalError; nothing was done",
+    "late_error": "500 InternalError; it was done all the same",
+    "conflict": "409 ConditionalRequestConflict; nothing was done",
+    "reset": "the connection breaks; nothing was done",
+    "late_reset": "the connection breaks; it was done",
+    "silence": "no answer; nothing was done",
+    "late_silence": "no answer; it was done",
+    "truncated": "the answer ends in its middle; it was done",
+}
+
+_ERROR = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>planted</Message></Error>'
+
+
+class FaultProxy:
+    """Runs in threads of this process until `close`. With `drop_conditions` it makes of the store one that takes
+    "If-None-Match" and does not keep it; with `region` one whose bucket is in another region."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        seed: int = 1,
+        probability: float = 0,
+        silence: float = 4,
+        kinds: tuple[str, ...] = tuple(FAULTS),
+        drop_conditions: bool = False,
+        region: str = "",
+    ):
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self.met: dict[str, int] = dict.fromkeys(kinds, 0)
+        self.requests: list[tuple[str, str]] = []
+        store = urllib.parse.urlsplit(endpoint)
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def _forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+                connection = http.client.HTTPConnection(store.hostname, store.port, timeout=60)
+                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders(body)
+                answer = connection.getresponse()
+                content = answer.read()
+                connection.close()
+                return answer, content
+
+            def _break(self) -> None:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+            def _error(self, status: int, code: bytes) -> None:
+                body = b"" if self.command == "HEAD" else _ERROR % code
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("x-amz-request-id", "planted")
+                if region:
+                    self.send_header("x-amz-bucket-region", region)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def _serve(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if drop_conditions:
+                    del self.headers["If-None-Match"]
+                if region:
+                    return self._error(301, b"PermanentRedirect")
+                fault = proxy._draw(self.command, self.path, probability)
+                if fault == "slow_down":
+                    return self._error(503, b"SlowDown")
+                if fault == "internal_error":
+                    return self._error(500, b"InternalError")
+                if fault == "conflict":
+                    return self._error(409, b"ConditionalRequestConflict")
+                if fault == "reset":
+                    return self._break()
+                if fault == "silence":
+                    proxy._closing.wait(silence)
+                    return self._break()
+                answer, content = self._forward(body)
+                if fault == "late_error":
+                    return self._error(500, b"InternalError")
+                if fault == "late_reset":
+                    return self._break()
+                if fault == "late_silence":
+                    proxy._closing.wait(silence)
+                    return self._break()
+                self.send_response_only(answer.status, answer.reason)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                        self.send_header(name, value)
+                length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+                if length is not None and answer.status != 204:
+                    self.send_header("Content-Length", length)
+                self.end_headers()
+                if fault == "truncated":
+                    self.wfile.write(content[: len(content) // 2])
+                    return self._break()
+                self.wfile.write(content)
+                return None
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # callers that went away
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def _draw(self, method: str, path: str, probability: float) -> str | None:
+        with self._lock:
+            self.requests.append((method, path))
+            if self._random.random() >= probability:
+                return None
+            fault = self._random.choice(list(self.met))
+            self.met[fault] += 1
+            return fault
+
+    def close(self) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def wait_until_served(host: str, port: int, seconds: float = 60) -> None:
+    """Returns when something accepts connections there."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,122 @@
+"""The conformance suite over object stores, alone and behind a proxy that makes requests fail."""
+
+import contextlib
+import http.client
+import os
+import pathlib
+import ssl
+import subprocess
+import sys
+
+import pytest
+from stores.fault_proxy import FAULTS, FaultProxy, wait_until_served
+
+from testing.ports import reserve_port
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+SUITE = pathlib.Path(os.environ.get("CAIRN_S3_CONFORMANCE", REPOSITORY / "bazel-bin/tests/stores/s3_conformance"))
+
+
+@contextlib.contextmanager
+def moto(directory: pathlib.Path, *options: str):
+    """Yields the port of a server of moto that has no bucket."""
+    reserved = reserve_port()
+    port = reserved.getsockname()[1]
+    with open(directory / "log", "wb") as log, reserved:
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port), *options]
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_until_served("127.0.0.1", port)
+            yield port
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def make_bucket(connection: http.client.HTTPConnection) -> None:
+    signature = "AWS4-HMAC-SHA256 Credential=x/1/us-east-1/s3/aws4_request"
+    connection.request("PUT", "/models", headers={"Authorization": signature})
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory):
+    """A server of moto with the bucket "models"."""
+    with moto(tmp_path_factory.mktemp("moto")) as port:
+        make_bucket(http.client.HTTPConnection("127.0.0.1", port))
+        yield f"http://127.0.0.1:{port}"
+
+
+def run_suite(endpoint: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    root = f"s3://models/conformance?endpoint={endpoint}"
+    credentials = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "the-secret", "AWS_EC2_METADATA_DISABLED": "true"}
+    return subprocess.run(
+        [SUITE, "--gtest_brief=1", *arguments], env={**os.environ, **credentials, "CAIRN_TEST_ROOT": root, **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
+    )
+
+
+def test_conformance(endpoint):
+    result = run_suite(endpoint)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_conformance_with_one_kind_of_fault(endpoint, kind):
+    proxy = FaultProxy(endpoint, probability=0.1, kinds=(kind,))
+    try:
+        few = "*PutIfAbsent_Eight*:*ClaimDirectory*:*Finish*:*Create_Chunks*:*RemoveAll*:*TakeRoot_Another*"
+        result = run_suite(proxy.endpoint, f"--gtest_filter={few}")
+    finally:
+        proxy.close()
+    assert result.returncode == 0, result.stdout
+    assert proxy.met[kind] > 5
+    assert "the-secret" not in result.stdout
+
+
+def test_a_bucket_that_is_not_there_is_named(endpoint):
+    result = run_suite(endpoint, "--gtest_filter=*Secret*", CAIRN_TEST_ROOT=f"s3://absent/x?endpoint={endpoint}")
+    assert result.returncode != 0
+    assert "NoSuchBucket" in result.stdout and "s3://absent" in result.stdout
+
+
+def test_conformance_over_tls(tmp_path):
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+        check=True, stderr=subprocess.DEVNULL
+    )
+    with moto(tmp_path, "--ssl-cert", str(certificate), "--ssl-key", str(key)) as port:
+        trust = ssl.create_default_context(cafile=certificate)
+        make_bucket(http.client.HTTPSConnection("localhost", port, context=trust))
+        few = "--gtest_filter=*PutIfAbsent_TheName*:*Create_Chunks*"
+        trusted = run_suite(f"https://localhost:{port}", few, AWS_CA_BUNDLE=str(certificate))
+        strange = run_suite(f"https://localhost:{port}", few)
+    assert trusted.returncode == 0, trusted.stdout
+    assert strange.returncode != 0 and "TLS" in strange.stdout
+
+
+def test_a_store_that_ignores_conditions_is_refused(endpoint):
+    proxy = FaultProxy(endpoint, drop_conditions=True)
+    try:
+        result = run_suite(proxy.endpoint, "--gtest_filter=*ProbeAtomicCreate*")
+    finally:
+        proxy.close()
+    assert result.returncode != 0 and "NO_ATOMIC_CREATE" in result.stdout, result.stdout
+
+
+def test_a_bucket_in_another_region_is_named(endpoint):
+    proxy = FaultProxy(endpoint, region="eu-west-1")
+    try:
+        result = run_suite(proxy.endpoint, "--gtest_filter=*ProbeAtomicCreate*")
+    finally:
+        proxy.close()
+    assert result.returncode != 0 and "the bucket is in the region eu-west-1" in result.stdout, result.stdout
+
+
+def test_without_credentials_the_error_says_so(endpoint, tmp_path):
+    none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
+    result = run_suite(endpoint, "--gtest_filter=*ProbeAtomicCreate*", **none)
+    assert result.returncode != 0 and "no credentials" in result.stdout, result.stdout
