@@ -86,6 +86,7 @@ Step ReplaceStep(FindMatches find, std::string content) {
     }
     Rewrite rewrite(pieces);
     for (const Match& match : matches) {
+      if (rewrite.size() > kMaxText) break;
       if (match.found) {
         rewrite.Put(content, match.end == 0 ? 0 : match.end - 1);
       } else {

@@ -12,6 +12,9 @@
 
 namespace cairn::corpus {
 
+// No text may become larger on its way, in bytes. A step that finds its result larger may stop.
+inline constexpr size_t kMaxText = size_t{1} << 30;
+
 struct Span {
   size_t begin, end;  // in bytes; begin < end
 };

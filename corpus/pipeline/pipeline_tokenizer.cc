@@ -14,11 +14,15 @@
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kMaxText = size_t{1} << 30;  // ICU counts bytes as int32
 constexpr size_t kLongWord = WordKey::kInlineBytes;
 
 absl::Status Run(const std::vector<Step>& steps, Pieces& pieces) {
-  for (const Step& step : steps) CAIRN_RETURN_IF_ERROR(step(pieces));
+  for (const Step& step : steps) {
+    CAIRN_RETURN_IF_ERROR(step(pieces));
+    if (pieces.text.size() > kMaxText) {
+      return MakeError(Reason::kBadTokenizer, "the tokenizer's normalizer makes the text larger than 1 GiB");
+    }
+  }
   return absl::OkStatus();
 }
 
