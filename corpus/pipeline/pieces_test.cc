@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 
 std::vector<std::string> Split(std::string text, SplitBehavior behavior, const FindMatches& find) {
-  Pieces pieces{.text = std::move(text), .from_first = 0, .spans = {}};
+  Pieces pieces{.text = std::move(text), .limit = 0, .from_first = 0, .spans = {}};
   pieces.spans.push_back({0, pieces.text.size()});
   EXPECT_TRUE(SplitSpans(pieces, behavior, find).ok());
   std::vector<std::string> parts;
@@ -42,7 +42,7 @@ TEST(SplitSpansTest, Characters_AreNotCut) {
 }
 
 TEST(RewriteTest, Finish_CountsWhatStemsFromTheFirstCharacter) {
-  Pieces pieces{.text = "éb", .from_first = 2, .spans = {}};
+  Pieces pieces{.text = "éb", .limit = 0, .from_first = 2, .spans = {}};
   Rewrite rewrite(pieces);
   rewrite.Put("__", 0);
   rewrite.Copy(0, 3);

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "common/status/reason.h"
-#include "corpus/pipeline/pieces.h"
 #include "corpus/unicode/class_table.h"
 #include "corpus/unicode/utf8.h"
 
@@ -104,11 +103,11 @@ std::optional<CharacterMap::Replacement> CharacterMap::Find(std::string_view tex
   return found;
 }
 
-std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text) {
+std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text, size_t limit) {
   std::string result;
   result.reserve(text.size());
   Graphemes graphemes(text);
-  for (size_t at = 0, end = 0; at < text.size() && result.size() <= kMaxText; at = end) {
+  for (size_t at = 0, end = 0; at < text.size() && result.size() <= limit; at = end) {
     end = graphemes.EndOf(at);
     const std::string_view grapheme = text.substr(at, end - at);
     if (grapheme.size() <= kMaxGrapheme) {

@@ -36,8 +36,9 @@ class CharacterMap {
 };
 
 // Returns the text as Hugging Face tokenizers normalizes it: it replaces each grapheme of less than six bytes that has
-// a replacement, and else each character. It stops when the result is larger than kMaxText. `text` must be valid UTF-8.
-std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text);
+// a replacement, and else each character. It stops when the result has more than `limit` bytes. `text` must be
+// valid UTF-8.
+std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text, size_t limit);
 
 }  // namespace cairn::corpus
 

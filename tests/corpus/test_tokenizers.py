@@ -176,4 +176,4 @@ def test_a_normalizer_that_makes_texts_huge_is_an_error(made, tmp_path):
         described["normalizer"] = {"type": "Sequence", "normalizers": [double] * 100}
 
     result = cairn("encode", "--tokenizer", changed(made("word-level"), tmp_path, change), "-", stdin=b"a\n")
-    assert result.returncode != 0 and b"makes the text larger than 1 GiB" in result.stderr, result.stderr
+    assert result.returncode != 0 and b"makes a text larger than" in result.stderr, result.stderr
