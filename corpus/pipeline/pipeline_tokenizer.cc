@@ -24,9 +24,8 @@ absl::Status Run(const std::vector<Step>& steps, Pieces& pieces) {
   for (const Step& step : steps) {
     CAIRN_RETURN_IF_ERROR(step(pieces));
     if (pieces.text.size() > pieces.limit) {
-      return MakeError(Reason::kBadTokenizer,
-                       absl::StrCat("the tokenizer makes a text larger than ", pieces.limit,
-                                    " bytes, which is far more than normalizing needs"));
+      return MakeError(Reason::kBadTokenizer, absl::StrCat("the tokenizer makes a text larger than ", pieces.limit,
+                                                           " bytes, which is far more than normalizing needs"));
     }
   }
   return absl::OkStatus();
