@@ -20,14 +20,14 @@ namespace cairn::corpus {
 struct BpeModelParts {
   const TokenIds& vocab;
   const TokenPairs& merges;
-  bool by_bytes = true;      // the tokens are written in the byte-level alphabet
-  size_t prefix = 0;         // so many bytes at the begin of a merge's right side do not belong to the text
+  bool by_bytes = true;  // the tokens are written in the byte-level alphabet
+  size_t prefix = 0;     // so many bytes at the begin of a merge's right side do not belong to the text
   bool ignore_merges = false;
   std::string unknown = "";  // empty if there is none
   bool fuse_unknown = false;
 };
-// Gives `model` its tokens and merges. Finish() remains to be called. `name` is the file's, for messages. INVALID_ARGUMENT
-// (BAD_TOKENIZER): a merge or the unknown token is not in the vocabulary.
+// Gives `model` its tokens and merges. Finish() remains to be called. `name` is the file's, for messages.
+// INVALID_ARGUMENT (BAD_TOKENIZER): a merge or the unknown token is not in the vocabulary.
 absl::Status FillModel(const BpeModelParts& parts, const std::string& name, BpeModel& model);
 
 // Builds a tokenizer. `name` is the file's, for messages. INVALID_ARGUMENT (BAD_TOKENIZER): the file contradicts
