@@ -335,7 +335,9 @@ void AddEncode(Command bpe, CommandContext& context) {
   Command command = bpe.AddCommand("encode", "Writes the token ids of each line of a text as a line of numbers");
   command
       .AddOption("--tokenizer", arguments->tokenizer,
-                 "A directory, tokenizer.json, *.tiktoken, or vocab.json beside its merges.txt")
+                 "A directory, a tokenizer.json of any kind, a SentencePiece *.model, a *.tiktoken, or a vocab.json "
+                 "beside its "
+                 "merges.txt")
       .Required();
   command.AddOption("--merges", arguments->merges, "merges.txt, if it does not stand beside vocab.json");
   command.AddOption("--pretokenizer", arguments->pretokenizer,

@@ -1,6 +1,7 @@
 #include "corpus/bpe/build_tokenizer.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
@@ -19,23 +20,19 @@ absl::Status Bad(const std::string& name, const std::string& what) {
 
 }  // namespace
 
-absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, const std::string& name) {
-  CAIRN_ASSIGN_OR_RETURN(Pretokenizer pretokenizer, Pretokenizer::FromPattern(file.pattern));
-  BpeTokenizer::Parts parts = {.model = {}, .added = file.added, .pretokenizer = std::move(pretokenizer)};
-  parts.add_prefix_space = file.add_prefix_space;
+absl::Status FillModel(const BpeModelParts& parts, const std::string& name, BpeModel& model) {
   absl::flat_hash_map<std::string, uint32_t> id_of;
-  for (const auto& [text, id] : file.vocab) {
-    parts.vocab_size = std::max(parts.vocab_size, id + 1);
+  for (const auto& [text, id] : parts.vocab) {
     id_of[text] = id;
     // A text outside of the byte-level alphabet can only be a special token, because no bytes lead to it.
-    if (auto bytes = FromByteLevel(text)) parts.model.AddToken(*std::move(bytes), id);
+    std::optional<std::string> bytes = parts.by_bytes ? FromByteLevel(text) : text;
+    if (bytes) model.AddToken(*std::move(bytes), id);
   }
-  for (const AddedToken& token : file.added) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
-  for (size_t rank = 0; rank < file.merges.size(); ++rank) {
-    const auto& [left, right] = file.merges[rank];
+  for (size_t rank = 0; rank < parts.merges.size(); ++rank) {
+    const auto& [left, right] = parts.merges[rank];
     uint32_t ids[3];
     size_t part = 0;
-    for (const std::string& text : {left, right, left + right}) {
+    for (const std::string& text : {left, right, left + right.substr(std::min(parts.prefix, right.size()))}) {
       const auto it = id_of.find(text);
       if (it == id_of.end()) {
         return Bad(name, absl::StrCat("merge ", rank + 1, " ('", left.substr(0, 60), "' + '", right.substr(0, 60),
@@ -43,14 +40,29 @@ absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, co
       }
       ids[part++] = it->second;
     }
-    parts.model.AddMerge(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
+    model.AddMerge(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
   }
-  parts.model.set_ignore_merges(file.ignore_merges);
-  if (!file.unknown.empty()) {
-    const auto it = id_of.find(file.unknown);
-    if (it == id_of.end()) return Bad(name, absl::StrCat("unk_token '", file.unknown, "' is not in the vocabulary"));
-    parts.model.set_unknown(it->second, file.fuse_unknown);
+  model.set_ignore_merges(parts.ignore_merges);
+  if (!parts.unknown.empty()) {
+    const auto it = id_of.find(parts.unknown);
+    if (it == id_of.end()) return Bad(name, absl::StrCat("unk_token '", parts.unknown, "' is not in the vocabulary"));
+    model.set_unknown(it->second, parts.fuse_unknown);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, const std::string& name) {
+  CAIRN_ASSIGN_OR_RETURN(Pretokenizer pretokenizer, Pretokenizer::FromPattern(file.pattern));
+  BpeTokenizer::Parts parts = {.model = {}, .added = file.added, .pretokenizer = std::move(pretokenizer)};
+  parts.add_prefix_space = file.add_prefix_space;
+  for (const auto& [text, id] : file.vocab) parts.vocab_size = std::max(parts.vocab_size, id + 1);
+  for (const AddedToken& token : file.added) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
+  const BpeModelParts model = {.vocab = file.vocab,
+                               .merges = file.merges,
+                               .ignore_merges = file.ignore_merges,
+                               .unknown = file.unknown,
+                               .fuse_unknown = file.fuse_unknown};
+  CAIRN_RETURN_IF_ERROR(FillModel(model, name, parts.model));
   return parts;
 }
 

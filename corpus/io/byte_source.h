@@ -21,7 +21,7 @@ class ByteSource {
   // the compressed data are damaged or cut off; the message names the file. INTERRUPTED: `stop` was set. MEMORY_LIMIT:
   // a zstd window is larger than allowed.
   virtual absl::StatusOr<size_t> Read(char* buffer, size_t size) = 0;
-  // Returns whether reads really go around the page cache.
+  // Returns whether reads go around the page cache, as the options asked.
   virtual bool direct() const { return false; }
 };
 

@@ -1,5 +1,5 @@
-// Makes a file of stretches of other files, which the kernel copies (or shares, where the file system can), so that
-// they do not pass through this process. Like an OutputFile it gets its name only when it is whole.
+// Makes a file from ranges of other files. The kernel copies them (or shares them, where the file system can), so that
+// they do not pass through this process. Like an OutputFile, it gets its name only when it is complete.
 #ifndef CAIRN_CORPUS_IO_COPIED_FILE_H_
 #define CAIRN_CORPUS_IO_COPIED_FILE_H_
 

@@ -9,7 +9,7 @@
 
 namespace cairn::corpus {
 
-// Reads one or more gzip members, as `cat a.gz b.gz` makes them. Zeros behind the last one are padding. Checksums are
+// Reads one or more gzip members, as `cat a.gz b.gz` makes them. Zeros behind the last one are ignored. Checksums are
 // verified. `path` is for messages.
 std::unique_ptr<ByteSource> NewGzipSource(std::string path, std::unique_ptr<ByteSource> raw);
 

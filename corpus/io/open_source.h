@@ -11,7 +11,7 @@
 
 namespace cairn::corpus {
 
-// Goes by the end of the name: .gz; .zst and .zstd.
+// Tells the compression of a file by the end of its name: .gz, or .zst and .zstd.
 Compression CompressionOf(const std::string& path);
 
 // Reads the bytes [begin, end of file) of a plain file. From `soft_end` on it reads small pieces, because the caller

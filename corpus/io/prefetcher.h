@@ -1,5 +1,5 @@
-// Reads (and decompresses) ahead of its user in a thread of its own. Where the system refuses that, it reads when it is
-// asked.
+// Reads (and decompresses) the next block of a source in a thread of its own while its user works on the block before.
+// If the system refuses the thread, it reads a block when the user asks for it.
 #ifndef CAIRN_CORPUS_IO_PREFETCHER_H_
 #define CAIRN_CORPUS_IO_PREFETCHER_H_
 

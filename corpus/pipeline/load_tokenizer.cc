@@ -14,7 +14,6 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/build_tokenizer.h"
-#include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/json_reader.h"
 #include "corpus/bpe/tokenizer_files.h"
 #include "corpus/pipeline/normalizer.h"
@@ -137,49 +136,18 @@ class ModelReader {
     CAIRN_ASSIGN_OR_RETURN(const std::string prefix, reader_.String(model_, "continuing_subword_prefix"));
     CAIRN_ASSIGN_OR_RETURN(const std::string suffix, reader_.String(model_, "end_of_word_suffix"));
     CAIRN_ASSIGN_OR_RETURN(const bool byte_fallback, reader_.Bool(model_, "byte_fallback", false));
-    CAIRN_ASSIGN_OR_RETURN(const bool ignore_merges, reader_.Bool(model_, "ignore_merges", false));
-    CAIRN_ASSIGN_OR_RETURN(const std::string unknown, reader_.String(model_, "unk_token"));
-    CAIRN_ASSIGN_OR_RETURN(const bool fuse_unknown, reader_.Bool(model_, "fuse_unk", false));
-    const bool by_bytes = pre_tokenizer.ends_in_byte_level && prefix.empty() && suffix.empty() && !byte_fallback;
-    if (by_bytes) pre_tokenizer.steps.pop_back();
-    BpeModel model;
-    if (!by_bytes) model.set_characters(prefix, suffix, byte_fallback);
-    const TokenMap id_of(vocab_.begin(), vocab_.end());
-    for (const auto& [text, id] : vocab_) {
-      // A text outside of the byte-level alphabet can only be an added token, because no bytes lead to it.
-      auto bytes = by_bytes ? FromByteLevel(text) : text;
-      if (bytes) model.AddToken(*std::move(bytes), id);
-    }
-    CAIRN_RETURN_IF_ERROR(AddMerges(id_of, prefix.size(), model));
-    model.set_ignore_merges(ignore_merges);
-    if (!unknown.empty()) {
-      const auto it = id_of.find(unknown);
-      if (it == id_of.end()) return reader_.Bad(absl::StrCat("unk_token '", unknown, "' is not in the vocabulary"));
-      model.set_unknown(it->second, fuse_unknown);
-    }
-    return BpeWordModel(std::move(model), by_bytes);
-  }
-
-  absl::Status AddMerges(const TokenMap& id_of, size_t prefix, BpeModel& model) {
-    json::element member;
     if (model_.at_key("merges").get(member)) return reader_.Bad("model.merges is missing");
     CAIRN_ASSIGN_OR_RETURN(const TokenPairs merges, reader_.Merges(member));
-    for (size_t rank = 0; rank < merges.size(); ++rank) {
-      const auto& [left, right] = merges[rank];
-      const std::string joined = left + (right.size() < prefix ? "" : right.substr(prefix));
-      uint32_t ids[3];
-      size_t part = 0;
-      for (const std::string& text : {left, right, joined}) {
-        const auto it = id_of.find(text);
-        if (it == id_of.end()) {
-          return reader_.Bad(absl::StrCat("merge ", rank + 1, " ('", left.substr(0, 60), "' + '", right.substr(0, 60),
-                                          "'): '", text.substr(0, 120), "' is not in the vocabulary"));
-        }
-        ids[part++] = it->second;
-      }
-      model.AddMerge(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
-    }
-    return absl::OkStatus();
+    BpeModelParts parts = {.vocab = vocab_, .merges = merges, .prefix = prefix.size()};
+    CAIRN_ASSIGN_OR_RETURN(parts.ignore_merges, reader_.Bool(model_, "ignore_merges", false));
+    CAIRN_ASSIGN_OR_RETURN(parts.unknown, reader_.String(model_, "unk_token"));
+    CAIRN_ASSIGN_OR_RETURN(parts.fuse_unknown, reader_.Bool(model_, "fuse_unk", false));
+    parts.by_bytes = pre_tokenizer.ends_in_byte_level && prefix.empty() && suffix.empty() && !byte_fallback;
+    if (parts.by_bytes) pre_tokenizer.steps.pop_back();
+    BpeModel model;
+    if (!parts.by_bytes) model.set_characters(prefix, suffix, byte_fallback);
+    CAIRN_RETURN_IF_ERROR(FillModel(parts, reader_.name, model));
+    return BpeWordModel(std::move(model), parts.by_bytes);
   }
 
   const JsonReader& reader_;

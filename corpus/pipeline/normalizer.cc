@@ -86,6 +86,7 @@ Step ReplaceStep(FindMatches find, std::string content) {
     }
     Rewrite rewrite(pieces);
     for (const Match& match : matches) {
+      if (rewrite.size() > pieces.limit) break;
       if (match.found) {
         rewrite.Put(content, match.end == 0 ? 0 : match.end - 1);
       } else {
@@ -130,7 +131,7 @@ Step StripStep(bool left, bool right) {
 Step PrecompiledStep(CharacterMap map) {
   auto shared = std::make_shared<const CharacterMap>(std::move(map));
   return [shared](Pieces& pieces) {
-    pieces.text = ReplaceGraphemes(*shared, pieces.text);
+    pieces.text = ReplaceGraphemes(*shared, pieces.text, pieces.limit);
     size_t first = 0;
     if (pieces.from_first > 0 && !pieces.text.empty()) NextScalar(pieces.text, first);
     pieces.from_first = first;

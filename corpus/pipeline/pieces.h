@@ -18,6 +18,8 @@ struct Span {
 
 struct Pieces {
   std::string text;  // valid UTF-8
+  // The text may not become larger, in bytes. A step that finds its result larger stops, and then the text is refused.
+  size_t limit = 0;
   // So many bytes at the beginning of `text` stem from the first character of the whole input. Metaspace asks for that.
   size_t from_first = 0;
   std::vector<Span> spans;  // the pieces of `text`, ascending; a normalizer does not look at them

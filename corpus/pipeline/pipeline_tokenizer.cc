@@ -15,10 +15,19 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kMaxText = size_t{1} << 30;  // ICU counts bytes as int32
+// Compatibility forms have up to eleven times the bytes of a character, and byte-level ones twice as many.
+constexpr size_t kMaxGrowth = 64;
+constexpr size_t kMayGrow = size_t{1} << 20;
 constexpr size_t kLongWord = WordKey::kInlineBytes;
 
 absl::Status Run(const std::vector<Step>& steps, Pieces& pieces) {
-  for (const Step& step : steps) CAIRN_RETURN_IF_ERROR(step(pieces));
+  for (const Step& step : steps) {
+    CAIRN_RETURN_IF_ERROR(step(pieces));
+    if (pieces.text.size() > pieces.limit) {
+      return MakeError(Reason::kBadTokenizer, absl::StrCat("the tokenizer makes a text larger than ", pieces.limit,
+                                                           " bytes, which is far more than normalizing needs"));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -92,6 +101,7 @@ class PipelineEncoder final : public Encoder {
   // Normalizes and encodes text that has no token that is matched before the normalizer.
   absl::Status EncodePart(std::string_view text, size_t begin, size_t end, std::vector<uint32_t>& ids) {
     pieces_.text.assign(text.substr(begin, end - begin));
+    pieces_.limit = kMayGrow + kMaxGrowth * pieces_.text.size();
     pieces_.from_first = 0;
     if (begin == 0 && !tokenizer_.parts_.normalizer_repairs) NextScalar(pieces_.text, pieces_.from_first);
     CAIRN_RETURN_IF_ERROR(Run(tokenizer_.parts_.normalizer, pieces_));
@@ -144,7 +154,7 @@ absl::StatusOr<std::unique_ptr<PipelineTokenizer>> PipelineTokenizer::Create(Par
       first.push_back(token);
       continue;
     }
-    Pieces pieces{.text = token.content, .from_first = 0, .spans = {}};
+    Pieces pieces{.text = token.content, .limit = kMayGrow, .from_first = 0, .spans = {}};
     CAIRN_RETURN_IF_ERROR(Run(tokenizer->parts_.normalizer, pieces));
     second.push_back(token);
     normal.push_back(std::move(pieces.text));

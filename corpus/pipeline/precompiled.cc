@@ -3,6 +3,7 @@
 #include <unicode/brkiter.h>
 #include <unicode/utext.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "common/status/reason.h"
@@ -13,6 +14,7 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kMaxGrapheme = 5;
+constexpr size_t kMaxReplacement = 4096;  // published maps have at most a few dozen bytes
 
 // A unit of the trie has a label, and where its children are. Or it has a value, and then belongs to a leaf.
 uint32_t OffsetOf(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
@@ -65,6 +67,13 @@ absl::StatusOr<CharacterMap> CharacterMap::Parse(std::string_view bytes) {
   const size_t end = 4 + u32(0);
   for (size_t at = 4; at < end; at += 4) map.units_.push_back(u32(at));
   map.texts_ = bytes.substr(end);
+  for (size_t at = 0; at < map.texts_.size();) {
+    const size_t text_end = std::min(map.texts_.find('\0', at), map.texts_.size());
+    if (text_end - at > kMaxReplacement) {
+      return MakeError(Reason::kBadTokenizer, "the precompiled character map has a replacement of more than 4 KiB");
+    }
+    at = text_end + 1;
+  }
   if (FindInvalidUtf8(map.texts_) != std::string_view::npos) {
     return MakeError(Reason::kBadTokenizer, "the precompiled character map has a replacement that is not UTF-8");
   }
@@ -94,11 +103,11 @@ std::optional<CharacterMap::Replacement> CharacterMap::Find(std::string_view tex
   return found;
 }
 
-std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text) {
+std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text, size_t limit) {
   std::string result;
   result.reserve(text.size());
   Graphemes graphemes(text);
-  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+  for (size_t at = 0, end = 0; at < text.size() && result.size() <= limit; at = end) {
     end = graphemes.EndOf(at);
     const std::string_view grapheme = text.substr(at, end - at);
     if (grapheme.size() <= kMaxGrapheme) {

@@ -16,8 +16,8 @@ namespace cairn::corpus {
 // the replacements, each with a zero byte behind it. Immutable; thread-safe.
 class CharacterMap {
  public:
-  // INVALID_ARGUMENT (BAD_TOKENIZER): the trie is cut off, or a replacement is not UTF-8. An empty map replaces
-  // nothing.
+  // INVALID_ARGUMENT (BAD_TOKENIZER): the trie is cut off, or a replacement is not UTF-8 or is longer than 4 KiB. An
+  // empty map replaces nothing.
   static absl::StatusOr<CharacterMap> Parse(std::string_view bytes);
 
   struct Replacement {
@@ -36,8 +36,9 @@ class CharacterMap {
 };
 
 // Returns the text as Hugging Face tokenizers normalizes it: it replaces each grapheme of less than six bytes that has
-// a replacement, and else each character. `text` must be valid UTF-8.
-std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text);
+// a replacement, and else each character. It stops when the result has more than `limit` bytes. `text` must be
+// valid UTF-8.
+std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text, size_t limit);
 
 }  // namespace cairn::corpus
 

@@ -26,7 +26,7 @@ class Journal {
 
   // Returns the entries that Open found, in order; empty when called again.
   std::vector<nlohmann::json> TakeEntries() { return std::exchange(entries_, {}); }
-  // Gives entries back, so that TakeEntries returns them again.
+  // Puts entries back, so that TakeEntries returns them again.
   void Restore(std::vector<nlohmann::json> entries) { entries_ = std::move(entries); }
   // Forgets all entries, also in the file, and begins with this one.
   absl::Status BeginAnew(const nlohmann::json& first);

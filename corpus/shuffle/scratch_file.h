@@ -70,7 +70,7 @@ class ScratchFile {
 
   // Makes all writes durable. FSYNC_FAILED.
   absl::Status Sync();
-  // Gives the stretch's space back to the file system, if that is possible.
+  // Tells the file system that the stretch's space is free, if it can be told so.
   void Discard(const ScratchExtent& extent);
 
   bool direct() const { return direct_.load(std::memory_order_relaxed); }

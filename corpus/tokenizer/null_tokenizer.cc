@@ -23,8 +23,9 @@ class NullEncoder final : public Encoder {
       const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
       if (word.empty() || error != std::errc() || end != word.data() + word.size() || id >= ids_) {
         ids.resize(before);
-        return MakeError(Reason::kBadRequest, absl::StrCat("'", std::string(word.substr(0, 100)),
-                                                           "' is no number below ", ids_, ", the size of the vocabulary"));
+        return MakeError(Reason::kBadRequest,
+                         absl::StrCat("'", std::string(word.substr(0, 100)), "' is no number below ", ids_,
+                                      ", the size of the vocabulary"));
       }
       ids.push_back(id);
       from = blank + 1;

@@ -17,7 +17,8 @@ struct Run {
 
 struct Lowered {
   char32_t from;
-  char32_t to[2];  // 0: there is no second character
+  char32_t to;
+  char32_t second;  // 0: there is none
 };
 
 #include "corpus/unicode/character_tables.inc"
@@ -48,8 +49,8 @@ void AppendLower(char32_t scalar, std::string& out) {
     AppendUtf8(scalar, out);
     return;
   }
-  AppendUtf8(found->to[0], out);
-  if (found->to[1] != 0) AppendUtf8(found->to[1], out);
+  AppendUtf8(found->to, out);
+  if (found->second != 0) AppendUtf8(found->second, out);
 }
 
 }  // namespace cairn::corpus

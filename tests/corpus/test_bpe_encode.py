@@ -346,18 +346,13 @@ def test_ids_of_added_tokens_are_hugging_faces(pair, tmp_path):
     assert encode(path, b"<a><b><c>")[0] == [size + 1, size + 2, size + 3]
 
 
-def test_files_that_are_not_byte_level_bpe_are_refused(pair, tmp_path):
+def test_damaged_and_unknown_files_are_refused(pair, tmp_path):
     def refused(change, reason, word):
         result = cairn("encode", "--tokenizer", build(pair, tmp_path, change), "-", stdin=b"text")
         assert result.returncode == 1 and reason in result.stderr and word in result.stderr, result.stderr
 
-    refused(lambda t: t.update(normalizer={"type": "NFC"}), b"UNSUPPORTED", b"NFC")
-    refused(lambda t: t["model"].update(type="Unigram"), b"UNSUPPORTED", b"Unigram")
-    refused(lambda t: t["model"].update(byte_fallback=True), b"UNSUPPORTED", b"byte_fallback")
+    refused(lambda t: t["model"].update(type="Unigram"), b"BAD_TOKENIZER", b"model.vocab is no list")
     refused(lambda t: t["model"].update(dropout=0.1), b"UNSUPPORTED", b"dropout")
-    refused(lambda t: t["model"].update(end_of_word_suffix="</w>"), b"UNSUPPORTED", b"</w>")
-    refused(lambda t: t.update(pre_tokenizer={"type": "Metaspace"}), b"UNSUPPORTED", b"Metaspace")
-    refused(lambda t: t.update(pre_tokenizer=None), b"UNSUPPORTED", b"pre-tokenizer")
     refused(lambda t: t["model"]["merges"].append(["a", "zzzz"]), b"BAD_TOKENIZER", b"zzzz")
     refused(lambda t: t["model"]["merges"].append("a b c"), b"BAD_TOKENIZER", b"not two tokens")
     refused(lambda t: t["model"]["vocab"].update(a=-1), b"BAD_TOKENIZER", b"id of 'a'")
@@ -369,6 +364,20 @@ def test_files_that_are_not_byte_level_bpe_are_refused(pair, tmp_path):
     (tmp_path / "empty").mkdir()
     result = cairn("encode", "--tokenizer", tmp_path / "empty", "-", stdin=b"")
     assert result.returncode == 1 and b"INPUT_UNREADABLE" in result.stderr
+
+
+@pytest.mark.parametrize("change", [
+    lambda t: t.update(normalizer={"type": "NFC"}),
+    lambda t: t["model"].update(byte_fallback=True),
+    lambda t: t["model"].update(end_of_word_suffix="</w>"),
+    lambda t: t.update(pre_tokenizer={"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}),
+    lambda t: t.update(pre_tokenizer=None),
+])
+def test_files_that_are_not_byte_level_bpe_are_read_too(pair, tmp_path, change):
+    path = build(pair, tmp_path, change)
+    lines = [line for line in some_lines(9, 30) if line]
+    expected = [e.ids for e in Tokenizer.from_file(str(path)).encode_batch(lines, add_special_tokens=False)]
+    assert encode(path, joined(lines)) == expected
 
 
 def test_damaged_files_never_crash(pair, tmp_path):

@@ -1,4 +1,5 @@
 """`cairn corpus bpe encode` with SentencePiece's .model files, against SentencePiece itself."""
+
 import pytest
 
 from bpe_testing import EXHAUSTIVE, PIECES, any_text, cairn, encode, multilingual, random_text, rng
@@ -11,22 +12,57 @@ USER = ["<user>", "\u2581=\u2581", "\n\n", "中文", "aa", "aaa"]
 MODELS = {
     "unigram": dict(model_type="unigram"),
     "bpe": dict(model_type="bpe"),
-    "llama": dict(model_type="bpe", byte_fallback=True, split_digits=True, normalization_rule_name="identity",
-                  remove_extra_whitespaces=False, allow_whitespace_only_pieces=True),
-    "gemma": dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", add_dummy_prefix=False,
-                  remove_extra_whitespaces=False, user_defined_symbols=USER),
+    "llama": dict(
+        model_type="bpe",
+        byte_fallback=True,
+        split_digits=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True,
+    ),
+    "gemma": dict(
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        user_defined_symbols=USER,
+    ),
     "unigram-bytes": dict(model_type="unigram", byte_fallback=True, normalization_rule_name="nmt_nfkc_cf"),
     "unigram-control": dict(model_type="unigram", control_symbols=["<ctrl>"]),
     "bpe-user": dict(model_type="bpe", user_defined_symbols=USER, control_symbols=["<ctrl>"]),
     "bpe-suffix": dict(model_type="bpe", treat_whitespace_as_suffix=True, normalization_rule_name="nfkc"),
     "unigram-suffix": dict(model_type="unigram", treat_whitespace_as_suffix=True, split_by_whitespace=False),
-    "bpe-over-words": dict(model_type="bpe", split_by_whitespace=False, split_by_number=False,
-                           split_by_unicode_script=False),
+    "bpe-over-words": dict(
+        model_type="bpe", split_by_whitespace=False, split_by_number=False, split_by_unicode_script=False
+    ),
     "few-characters": dict(model_type="bpe", character_coverage=0.98),
     "few-characters-unigram": dict(model_type="unigram", character_coverage=0.98),
 }
-ODD = ["", " ", "  a  b ", "\r", "\t\t", "\x00a", "▁", "▁▁a ▁b", "a" * 2000, " " * 300, "中" * 300, "<unk>", "<s>a</s>",
-       "<ctrl>", "<user>x <user>", "a = b=c = ", "中文中文字", "aaaaaaa", "<0x41>", "e\u0301e\u0301", "ﬁ①™½ｶﾞ", "xyzzy≠∑≠≠"]
+ODD = [
+    "",
+    " ",
+    "  a  b ",
+    "\r",
+    "\t\t",
+    "\x00a",
+    "▁",
+    "▁▁a ▁b",
+    "a" * 2000,
+    " " * 300,
+    "中" * 300,
+    "<unk>",
+    "<s>a</s>",
+    "<ctrl>",
+    "<user>x <user>",
+    "a = b=c = ",
+    "中文中文字",
+    "aaaaaaa",
+    "<0x41>",
+    "e\u0301e\u0301",
+    "ﬁ①™½ｶﾞ",
+    "xyzzy≠∑≠≠",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +74,14 @@ def made(tmp_path_factory):
             prefix = tmp_path_factory.mktemp(name) / "spm"
             text = multilingual(60_000, 5) + "int main() { return a[0] = b; }  123 4567\n" * 5
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter([line[:300] for line in text.split("\n")]), model_prefix=str(prefix), vocab_size=2200,
-                hard_vocab_limit=False, num_threads=1, minloglevel=2, **MODELS[name])
+                sentence_iterator=iter([line[:300] for line in text.split("\n")]),
+                model_prefix=str(prefix),
+                vocab_size=2200,
+                hard_vocab_limit=False,
+                num_threads=1,
+                minloglevel=2,
+                **MODELS[name],
+            )
             paths[name] = prefix.with_suffix(".model")
         return paths[name]
 
@@ -95,14 +137,22 @@ def test_damaged_models_are_refused(made, tmp_path):
         assert result.returncode == 0 or b"tokenizer.model" in result.stderr, result.stderr
 
 
-@pytest.mark.parametrize(("flags", "words"), [
-    (dict(model_type="word"), b"type 3"),
-    (dict(model_type="char"), b"type 4"),
-    (dict(model_type="unigram", user_defined_symbols=["<user>"]), b"a user-defined piece ('<user>')"),
-])
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (dict(model_type="word"), b"type 3"),
+        (dict(model_type="char"), b"type 4"),
+        (dict(model_type="unigram", user_defined_symbols=["<user>"]), b"a user-defined piece ('<user>')"),
+    ],
+)
 def test_other_types_are_refused_by_name(tmp_path, flags, words):
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c d e ab cd"] * 9), model_prefix=str(tmp_path / "other"), vocab_size=12,
-        hard_vocab_limit=False, minloglevel=2, **flags)
+        sentence_iterator=iter(["a b c d e ab cd"] * 9),
+        model_prefix=str(tmp_path / "other"),
+        vocab_size=12,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **flags,
+    )
     result = cairn("encode", "--tokenizer", tmp_path / "other.model", "-", stdin=b"a\n")
     assert result.returncode != 0 and b"UNSUPPORTED" in result.stderr and words in result.stderr, result.stderr

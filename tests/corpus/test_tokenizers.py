@@ -1,4 +1,5 @@
 """`cairn corpus bpe encode` with tokenizer.json of every kind, against Hugging Face tokenizers."""
+
 import json
 import unicodedata
 
@@ -12,9 +13,36 @@ pytestmark = pytest.mark.interop
 
 CODE = "def f(self, x):\n\treturn {**x, 'a': 1_000}  # naïve\n#include <vector>\r\nint main() { return a[0]->b; }\n"
 ODD = [
-    "", " ", "  a", "a  ", "\r", "\t\t", "\x00", "\x00\x00a", "▁", "▁▁a ▁b", "_a_b", "a" * 3000, " " * 500, "中" * 500,
-    "<unk>", "a<unk><unk>b", "<0x41><0xFF>", "e\u0301" * 40, "\u0301" * 300, "ÅÅ", "ﬁﬁ", "각각", "😀👩\u200d🔬👍🏽🇩🇪",
-    "x<mask>y  <mask>  z", "<r>  a<r> <r>", "<W>", "a<W>", " <W> b<W>_", "ünïcode token Ünïcode Token", "a two  blanks b",
+    "",
+    " ",
+    "  a",
+    "a  ",
+    "\r",
+    "\t\t",
+    "\x00",
+    "\x00\x00a",
+    "▁",
+    "▁▁a ▁b",
+    "_a_b",
+    "a" * 3000,
+    " " * 500,
+    "中" * 500,
+    "<unk>",
+    "a<unk><unk>b",
+    "<0x41><0xFF>",
+    "e\u0301" * 40,
+    "\u0301" * 300,
+    "ÅÅ",
+    "ﬁﬁ",
+    "각각",
+    "😀👩\u200d🔬👍🏽🇩🇪",
+    "x<mask>y  <mask>  z",
+    "<r>  a<r> <r>",
+    "<W>",
+    "a<W>",
+    " <W> b<W>_",
+    "ünïcode token Ünïcode Token",
+    "a two  blanks b",
 ]
 
 
@@ -67,7 +95,11 @@ def test_encodes_as_hugging_face_does(made, name):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_each_character(made, name):
     step = 1 if EXHAUSTIVE else 97
-    scalars = [*range(0x3100 if EXHAUSTIVE else 0x250), *range(0x250, 0x30000, step), *range(0x30000, 0x110000, step * 53)]
+    scalars = [
+        *range(0x3100 if EXHAUSTIVE else 0x250),
+        *range(0x250, 0x30000, step),
+        *range(0x30000, 0x110000, step * 53),
+    ]
     characters = [chr(c) for c in scalars if c != 10 and not 0xD800 <= c < 0xE000]
     assert_same(made(name), [f"a{c}b {c}" for c in characters if name not in EXPRESSIONS or is_old(c)])
 
@@ -99,21 +131,32 @@ def changed(path, directory, change):
     return directory / "tokenizer.json"
 
 
-@pytest.mark.parametrize(("change", "reason", "words"), [
-    (lambda d: d.update(normalizer={"type": "Shout"}), "UNSUPPORTED", "the normalizer Shout"),
-    (lambda d: d.update(pre_tokenizer={"type": "Guess"}), "UNSUPPORTED", "the pre-tokenizer Guess"),
-    (lambda d: d["model"].update(type="Markov"), "UNSUPPORTED", "a model of type Markov"),
-    (lambda d: d["model"].update(alpha=0.1), "UNSUPPORTED", "alpha"),
-    (lambda d: d["model"].update(unk_id=10_000), "BAD_TOKENIZER", "unk_id is beyond the vocabulary"),
-    (lambda d: d["model"]["vocab"].append(["a"]), "BAD_TOKENIZER", "is not [token, score]"),
-    (lambda d: d["normalizer"].update(precompiled_charsmap="AAAA"), "BAD_TOKENIZER", "precompiled"),
-    (lambda d: d["pre_tokenizer"].update(replacement="ab"), "BAD_TOKENIZER", "'replacement' is no character"),
-    (lambda d: d.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "("}, "behavior": "Removed"}),
-     "BAD_PATTERN", "missing"),
-    (lambda d: d.update(truncation={"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}),
-     "UNSUPPORTED", "truncation"),
-    (lambda d: d.update(padding={"strategy": {"Fixed": 9}}), "UNSUPPORTED", "padding to a fixed length"),
-])
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        (lambda d: d.update(normalizer={"type": "Shout"}), "UNSUPPORTED", "the normalizer Shout"),
+        (lambda d: d.update(pre_tokenizer={"type": "Guess"}), "UNSUPPORTED", "the pre-tokenizer Guess"),
+        (lambda d: d["model"].update(type="Markov"), "UNSUPPORTED", "a model of type Markov"),
+        (lambda d: d["model"].update(alpha=0.1), "UNSUPPORTED", "alpha"),
+        (lambda d: d["model"].update(unk_id=10_000), "BAD_TOKENIZER", "unk_id is beyond the vocabulary"),
+        (lambda d: d["model"]["vocab"].append(["a"]), "BAD_TOKENIZER", "is not [token, score]"),
+        (lambda d: d["normalizer"].update(precompiled_charsmap="AAAA"), "BAD_TOKENIZER", "precompiled"),
+        (lambda d: d["pre_tokenizer"].update(replacement="ab"), "BAD_TOKENIZER", "'replacement' is no character"),
+        (
+            lambda d: d.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "("}, "behavior": "Removed"}),
+            "BAD_PATTERN",
+            "missing",
+        ),
+        (
+            lambda d: d.update(
+                truncation={"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+            ),
+            "UNSUPPORTED",
+            "truncation",
+        ),
+        (lambda d: d.update(padding={"strategy": {"Fixed": 9}}), "UNSUPPORTED", "padding to a fixed length"),
+    ],
+)
 def test_what_is_not_known_is_refused_by_name(made, tmp_path, change, reason, words):
     result = cairn("encode", "--tokenizer", changed(made("t5"), tmp_path, change), "-", stdin=b"a\n")
     assert result.returncode != 0 and result.stdout == b""
@@ -125,3 +168,12 @@ def test_a_word_that_nothing_stands_for_is_an_error(made, tmp_path):
     path = changed(made("word-level"), tmp_path, lambda d: d["model"].update(unk_token="[GONE]"))
     result = cairn("encode", "--tokenizer", path, "-", stdin=b"the xyzzyx\n")
     assert result.returncode != 0 and b"'xyzzyx' is not in the vocabulary" in result.stderr, result.stderr
+
+
+def test_a_normalizer_that_makes_texts_huge_is_an_error(made, tmp_path):
+    def change(described):
+        double = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+        described["normalizer"] = {"type": "Sequence", "normalizers": [double] * 100}
+
+    result = cairn("encode", "--tokenizer", changed(made("word-level"), tmp_path, change), "-", stdin=b"a\n")
+    assert result.returncode != 0 and b"makes a text larger than" in result.stderr, result.stderr

@@ -1,4 +1,5 @@
 """Tokenizers of distinct pipelines, trained small by Hugging Face tokenizers. They are the same in each run."""
+
 import json
 import struct
 
@@ -50,9 +51,11 @@ def charsmap(pairs):
         offset = free * 256
         free += 1
         relative = offset ^ place
-        units[place] = units.get(place, 0) | (
-            relative << 10 if relative < 1 << 21 else (relative >> 8) << 10 | 1 << 9
-        ) | ((None in node) << 8)
+        units[place] = (
+            units.get(place, 0)
+            | (relative << 10 if relative < 1 << 21 else (relative >> 8) << 10 | 1 << 9)
+            | ((None in node) << 8)
+        )
         if None in node:
             units[offset] = node[None] | 1 << 31
         for byte, child in node.items():
@@ -63,10 +66,28 @@ def charsmap(pairs):
     return struct.pack("<I", len(trie)) + trie + texts
 
 
-CHARSMAP = charsmap({
-    "\t": " ", "\r": " ", "\r\n": " ", "\u00a0": " ", "\u3000": " ", "\u200b": "", "\u00ad": "", "ﬁ": "fi", "①": "1",
-    "e\u0301": "é", "é": "é", "Å": "Å", "ｶ": "カ", "ｶﾞ": "ガ", "a\u0308": "ä", "™": "TM", "½": "1⁄2", "\u0344": "\u0308\u0301",
-})
+CHARSMAP = charsmap(
+    {
+        "\t": " ",
+        "\r": " ",
+        "\r\n": " ",
+        "\u00a0": " ",
+        "\u3000": " ",
+        "\u200b": "",
+        "\u00ad": "",
+        "ﬁ": "fi",
+        "①": "1",
+        "e\u0301": "é",
+        "é": "é",
+        "Å": "Å",
+        "ｶ": "カ",
+        "ｶﾞ": "ガ",
+        "a\u0308": "ä",
+        "™": "TM",
+        "½": "1⁄2",
+        "\u0344": "\u0308\u0301",
+    }
+)
 
 
 def bpe(**arguments):
@@ -114,17 +135,45 @@ PIPELINES = {
     "nfkd": (n.NFKD(), p.Whitespace(), bpe(unk_token="<unk>"), bpe_trainer(special_tokens=["<unk>"])),
     "deepseek": (
         None,
-        sequence(isolated(r"\p{N}{1,3}"), isolated("[一-龥\u3040-ゟ゠-ヿ]+"), isolated(DEEPSEEK), byte_level(use_regex=False)),
-        bpe(), with_alphabet(),
+        sequence(
+            isolated(r"\p{N}{1,3}"), isolated("[一-龥\u3040-ゟ゠-ヿ]+"), isolated(DEEPSEEK), byte_level(use_regex=False)
+        ),
+        bpe(),
+        with_alphabet(),
     ),
     "digits-bytes": (None, sequence(p.Digits(individual_digits=True), byte_level()), bpe(), with_alphabet()),
     "digits-together": (None, sequence(p.Digits(), byte_level(prefix=True)), bpe(), with_alphabet()),
     "split-removed": (None, sequence(p.Split(" ", "removed"), byte_level(use_regex=False)), bpe(), with_alphabet()),
-    "split-previous": (None, sequence(p.Split(Regex(r"[.,;]"), "merged_with_previous"), byte_level(use_regex=False)), bpe(), with_alphabet()),
-    "split-next": (None, sequence(p.Split(Regex(r"\s"), "merged_with_next"), byte_level(use_regex=False)), bpe(), with_alphabet()),
-    "split-contiguous": (None, sequence(p.Split(Regex(r"[aeiou ]"), "contiguous"), byte_level(use_regex=False)), bpe(), with_alphabet()),
-    "split-inverted": (None, sequence(p.Split(Regex(r"\w+"), "removed", invert=True), byte_level(use_regex=False)), bpe(), with_alphabet()),
-    "split-inverted-next": (None, sequence(p.Split(Regex(r"\w*"), "merged_with_next", invert=True), byte_level(use_regex=False)), bpe(), with_alphabet()),
+    "split-previous": (
+        None,
+        sequence(p.Split(Regex(r"[.,;]"), "merged_with_previous"), byte_level(use_regex=False)),
+        bpe(),
+        with_alphabet(),
+    ),
+    "split-next": (
+        None,
+        sequence(p.Split(Regex(r"\s"), "merged_with_next"), byte_level(use_regex=False)),
+        bpe(),
+        with_alphabet(),
+    ),
+    "split-contiguous": (
+        None,
+        sequence(p.Split(Regex(r"[aeiou ]"), "contiguous"), byte_level(use_regex=False)),
+        bpe(),
+        with_alphabet(),
+    ),
+    "split-inverted": (
+        None,
+        sequence(p.Split(Regex(r"\w+"), "removed", invert=True), byte_level(use_regex=False)),
+        bpe(),
+        with_alphabet(),
+    ),
+    "split-inverted-next": (
+        None,
+        sequence(p.Split(Regex(r"\w*"), "merged_with_next", invert=True), byte_level(use_regex=False)),
+        bpe(),
+        with_alphabet(),
+    ),
     "byte-level-normalizer": (n.ByteLevel(), None, bpe(), with_alphabet()),
     "bytes-then-digits": (None, sequence(byte_level(), p.Digits()), bpe(), with_alphabet()),
     "bytes-unknown": (None, byte_level(), bpe(unk_token="<unk>", fuse_unk=True), bpe_trainer(special_tokens=["<unk>"])),
@@ -135,65 +184,114 @@ PIPELINES = {
     "llama-no-fuse": (LLAMA, None, bpe(byte_fallback=True, unk_token="<unk>"), bpe_trainer(special_tokens=["<unk>"])),
     "fallback-with-gaps": (LLAMA, None, llama(), bpe_trainer(special_tokens=["<unk>", *BYTES[:0xE5]])),
     "metaspace-always": (None, p.Metaspace(), llama(ignore_merges=True), fallback_trainer()),
-    "metaspace-never": (None, p.Metaspace(replacement="_", prepend_scheme="never"), bpe(unk_token="<unk>"), bpe_trainer(special_tokens=["<unk>"])),
-    "metaspace-first-stripped": (n.Strip(), p.Metaspace(prepend_scheme="first"), bpe(unk_token="<unk>"), bpe_trainer(special_tokens=["<unk>"])),
+    "metaspace-never": (
+        None,
+        p.Metaspace(replacement="_", prepend_scheme="never"),
+        bpe(unk_token="<unk>"),
+        bpe_trainer(special_tokens=["<unk>"]),
+    ),
+    "metaspace-first-stripped": (
+        n.Strip(),
+        p.Metaspace(prepend_scheme="first"),
+        bpe(unk_token="<unk>"),
+        bpe_trainer(special_tokens=["<unk>"]),
+    ),
     "metaspace-first-replaced": (
-        n.Replace(Regex(" {2,}"), " "), sequence(p.Punctuation(), p.Metaspace(prepend_scheme="first")),
-        bpe(unk_token="<unk>"), bpe_trainer(special_tokens=["<unk>"]),
+        n.Replace(Regex(" {2,}"), " "),
+        sequence(p.Punctuation(), p.Metaspace(prepend_scheme="first")),
+        bpe(unk_token="<unk>"),
+        bpe_trainer(special_tokens=["<unk>"]),
     ),
     "clip": (
-        n.Sequence([n.NFC(), n.Replace(Regex(r"\s+"), " "), n.Lowercase()]), sequence(p.Whitespace(), p.Digits()),
-        bpe(unk_token="<unk>", end_of_word_suffix="</w>"), bpe_trainer(special_tokens=["<unk>"], end_of_word_suffix="</w>"),
+        n.Sequence([n.NFC(), n.Replace(Regex(r"\s+"), " "), n.Lowercase()]),
+        sequence(p.Whitespace(), p.Digits()),
+        bpe(unk_token="<unk>", end_of_word_suffix="</w>"),
+        bpe_trainer(special_tokens=["<unk>"], end_of_word_suffix="</w>"),
     ),
     "bpe-prefix": (
-        None, p.BertPreTokenizer(), bpe(unk_token="<unk>", continuing_subword_prefix="##"),
+        None,
+        p.BertPreTokenizer(),
+        bpe(unk_token="<unk>", continuing_subword_prefix="##"),
         bpe_trainer(special_tokens=["<unk>"], continuing_subword_prefix="##"),
     ),
     "no-unknown": (None, p.WhitespaceSplit(), bpe(), bpe_trainer(limit_alphabet=60)),
     "t5": (n.Precompiled(CHARSMAP), p.Metaspace(), models.Unigram(), unigram_trainer(special_tokens=["<unk>"])),
     "xlm-roberta": (
-        n.Sequence([n.Precompiled(CHARSMAP), n.Replace(Regex(" {2,}"), " ")]), sequence(p.WhitespaceSplit(), p.Metaspace()),
-        models.Unigram(), unigram_trainer(special_tokens=["<unk>"]),
+        n.Sequence([n.Precompiled(CHARSMAP), n.Replace(Regex(" {2,}"), " ")]),
+        sequence(p.WhitespaceSplit(), p.Metaspace()),
+        models.Unigram(),
+        unigram_trainer(special_tokens=["<unk>"]),
     ),
     "albert": (
         n.Sequence([n.Replace("``", '"'), n.Replace("''", '"'), n.NFKD(), n.StripAccents(), n.Lowercase(), n.Strip()]),
-        p.Metaspace(), models.Unigram(), unigram_trainer(special_tokens=["<unk>"]),
+        p.Metaspace(),
+        models.Unigram(),
+        unigram_trainer(special_tokens=["<unk>"]),
     ),
-    "unigram-scripts": (n.NFKC(), sequence(p.UnicodeScripts(), p.WhitespaceSplit()), models.Unigram(), unigram_trainer(special_tokens=["<unk>"])),
+    "unigram-scripts": (
+        n.NFKC(),
+        sequence(p.UnicodeScripts(), p.WhitespaceSplit()),
+        models.Unigram(),
+        unigram_trainer(special_tokens=["<unk>"]),
+    ),
     "unigram-bytes": (None, p.Metaspace(), models.Unigram(), unigram_trainer(special_tokens=["<unk>", *BYTES])),
     "unigram-whole-text": (n.Nmt(), None, models.Unigram(), unigram_trainer(special_tokens=["<unk>"])),
     "bert": (
-        n.BertNormalizer(), p.BertPreTokenizer(), models.WordPiece(unk_token="[UNK]"),
+        n.BertNormalizer(),
+        p.BertPreTokenizer(),
+        models.WordPiece(unk_token="[UNK]"),
         trainers.WordPieceTrainer(vocab_size=600, show_progress=False, special_tokens=["[UNK]"]),
     ),
     "bert-cased": (
-        n.BertNormalizer(lowercase=False), p.BertPreTokenizer(), models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=9),
+        n.BertNormalizer(lowercase=False),
+        p.BertPreTokenizer(),
+        models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=9),
         trainers.WordPieceTrainer(vocab_size=600, show_progress=False, special_tokens=["[UNK]"]),
     ),
     "bert-dirty": (
         n.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False),
-        p.Punctuation("merged_with_previous"), models.WordPiece(unk_token="[UNK]"),
+        p.Punctuation("merged_with_previous"),
+        models.WordPiece(unk_token="[UNK]"),
         trainers.WordPieceTrainer(vocab_size=600, show_progress=False, special_tokens=["[UNK]"]),
     ),
     "bert-accents": (
-        n.BertNormalizer(strip_accents=False, lowercase=True), p.Punctuation("contiguous"),
+        n.BertNormalizer(strip_accents=False, lowercase=True),
+        p.Punctuation("contiguous"),
         models.WordPiece(unk_token="[UNK]"),
-        trainers.WordPieceTrainer(vocab_size=600, show_progress=False, special_tokens=["[UNK]"], continuing_subword_prefix="@@"),
+        trainers.WordPieceTrainer(
+            vocab_size=600, show_progress=False, special_tokens=["[UNK]"], continuing_subword_prefix="@@"
+        ),
     ),
     "word-level": (
-        n.Sequence([n.NFD(), n.StripAccents(), n.Lowercase()]), p.Whitespace(), models.WordLevel(unk_token="[UNK]"),
+        n.Sequence([n.NFD(), n.StripAccents(), n.Lowercase()]),
+        p.Whitespace(),
+        models.WordLevel(unk_token="[UNK]"),
         trainers.WordLevelTrainer(vocab_size=500, show_progress=False, special_tokens=["[UNK]"]),
     ),
     "word-level-characters": (
-        n.Strip(left=True, right=False), p.Split(Regex(r"(?m:.)"), "isolated"), models.WordLevel(unk_token="[UNK]"),
+        n.Strip(left=True, right=False),
+        p.Split(Regex(r"(?m:.)"), "isolated"),
+        models.WordLevel(unk_token="[UNK]"),
         trainers.WordLevelTrainer(vocab_size=300, show_progress=False, special_tokens=["[UNK]"]),
     ),
-    "char-delimiter": (None, p.CharDelimiterSplit("e"), models.WordLevel(unk_token="[UNK]"),
-        trainers.WordLevelTrainer(vocab_size=300, show_progress=False, special_tokens=["[UNK]"])),
-    "fixed-length": (None, p.FixedLength(3), models.WordLevel(unk_token="[UNK]"),
-        trainers.WordLevelTrainer(vocab_size=300, show_progress=False, special_tokens=["[UNK]"])),
-    "nothing": (None, None, models.WordLevel(unk_token="[UNK]"),
-        trainers.WordLevelTrainer(vocab_size=300, show_progress=False, special_tokens=["[UNK]"])),
+    "char-delimiter": (
+        None,
+        p.CharDelimiterSplit("e"),
+        models.WordLevel(unk_token="[UNK]"),
+        trainers.WordLevelTrainer(vocab_size=300, show_progress=False, special_tokens=["[UNK]"]),
+    ),
+    "fixed-length": (
+        None,
+        p.FixedLength(3),
+        models.WordLevel(unk_token="[UNK]"),
+        trainers.WordLevelTrainer(vocab_size=300, show_progress=False, special_tokens=["[UNK]"]),
+    ),
+    "nothing": (
+        None,
+        None,
+        models.WordLevel(unk_token="[UNK]"),
+        trainers.WordLevelTrainer(vocab_size=300, show_progress=False, special_tokens=["[UNK]"]),
+    ),
 }
 
 
