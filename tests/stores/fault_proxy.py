@@ -1,7 +1,7 @@
 """A proxy before an object store that makes requests fail, as networks and busy stores do.
 
-Each request meets a fault with a given probability, drawn from a seed. What the store then has done, and what the caller
-is told, differ by the kind of fault: see FAULTS.
+Each request meets a fault with a given probability, drawn from a seed. What the store then has done, and what the
+caller is told, differ by the kind of fault: see FAULTS.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from stores.fault_proxy import FAULTS, FaultProxy, wait_until_served
 
+from stores.fault_proxy import FAULTS, FaultProxy, wait_until_served
 from testing.ports import reserve_port
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -52,8 +52,12 @@ def run_suite(endpoint: str, *arguments: str, **environment: str) -> subprocess.
     root = f"s3://models/conformance?endpoint={endpoint}"
     credentials = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "the-secret", "AWS_EC2_METADATA_DISABLED": "true"}
     return subprocess.run(
-        [SUITE, "--gtest_brief=1", *arguments], env={**os.environ, **credentials, "CAIRN_TEST_ROOT": root, **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
+        [SUITE, "--gtest_brief=1", *arguments],
+        env={**os.environ, **credentials, "CAIRN_TEST_ROOT": root, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
     )
 
 
@@ -86,7 +90,8 @@ def test_conformance_over_tls(tmp_path):
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
         + ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
-        check=True, stderr=subprocess.DEVNULL
+        check=True,
+        stderr=subprocess.DEVNULL,
     )
     with moto(tmp_path, "--ssl-cert", str(certificate), "--ssl-key", str(key)) as port:
         trust = ssl.create_default_context(cafile=certificate)
