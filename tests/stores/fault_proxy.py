@@ -11,7 +11,6 @@ import http.server
 import random
 import socket
 import threading
-import time
 import urllib.parse
 
 # What the caller is told, and whether the store has done what was asked.
@@ -144,16 +143,3 @@ class FaultProxy:
         self._closing.set()
         self._server.shutdown()
         self._server.server_close()
-
-
-def wait_until_served(host: str, port: int, seconds: float = 60) -> None:
-    """Returns when something accepts connections there."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
