@@ -1,5 +1,5 @@
 // What a storage can do. Everything that touches a root of checkpoints goes through this interface, so that what stands
-// above it knows of no file system. posix/ is the storage on a POSIX file system.
+// above it knows of no file system. posix/ is the storage on a POSIX file system, s3/ the one in an object store.
 //
 // A root holds files, each with a path of names and slashes. All files whose paths begin with the same names are in one
 // directory; a storage need not have anything else that is one. No path leaves the root: one that is absolute, has an
@@ -59,7 +59,8 @@ class Storage {
 
     bool operator<(const Entry& other) const { return name < other.name; }
   };
-  // Lists what is in a directory, "" for the root, by name. DATA_LOSS (FILE_MISSING): there is no such directory.
+  // Lists what is in a directory, "" for the root, by name. DATA_LOSS (FILE_MISSING): there is no such directory, or
+  // nothing is in it and directories are only names here.
   virtual absl::StatusOr<std::vector<Entry>> List(std::string_view directory) = 0;
   // The lengths of files of one directory, in the order of `names`; nothing for one that is not there. Each is asked
   // for anew, because a listing may be older than its files. Something else than a file is an error, the first in
@@ -71,7 +72,7 @@ class Storage {
 
   // Puts a small file under its name, whole or not at all, if nothing has that name; kExists leaves what stands there.
   // This is how a record of an attempt is put, so it is what a commit rests on: of several that put one name, on any
-  // machines, one gets it. The directory must stand: DATA_LOSS (FILE_MISSING).
+  // machines, one gets it. DATA_LOSS (FILE_MISSING): the directory does not stand, and is more than a name here.
   virtual PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes) = 0;
   absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes) {
     return TryPutIfAbsent(path, bytes).put;
@@ -85,9 +86,9 @@ class Storage {
   // Makes a directory and those above it, unless they stand. Nothing to do for a storage whose directories are only
   // names.
   virtual absl::Status MakeDirectories(std::string_view path) = 0;
-  // Makes a directory that did not stand, for the caller alone, with one file in it. The directories above are made
-  // too. They survive a power cut when it returns; the file may not. kExists: something stands there and was left as it
-  // is. After an error what it made is gone, as far as that was possible.
+  // Makes a directory that did not stand, for the caller alone, with one file in it; all who claim it name the same
+  // file. The directories above are made too. They survive a power cut when it returns; the file may not. kExists:
+  // something stands there and was left as it is. After an error what it made is gone, as far as that was possible.
   virtual absl::StatusOr<Put> ClaimDirectory(std::string_view path, const std::string& file,
                                              std::string_view bytes) = 0;
   // Begins to write a large file, with room for all of it: a full disk is found here. `header_bytes` is a multiple of
