@@ -35,6 +35,7 @@
 #include "foreign/write/paddle/paddle_plan.h"
 #include "foreign/write/torch/exported_values.h"
 #include "store/open/open_storage.h"
+#include "store/posix/nested_root.h"
 #include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {

@@ -54,9 +54,16 @@ struct Listed {
   uint64_t bytes = 0;
 };
 
+// A storage whose directories are only names has none that is empty.
+absl::StatusOr<std::vector<Storage::Entry>> ListDirectory(Storage& storage) {
+  auto entries = storage.List(kDirectory);
+  if (HasReason(entries.status(), Reason::kFileMissing)) return std::vector<Storage::Entry>();
+  return entries;
+}
+
 // The plans on disk, newest first.
 absl::StatusOr<std::vector<Listed>> ListPlans(Storage& storage) {
-  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage.List(kDirectory));
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, ListDirectory(storage));
   std::vector<std::tuple<absl::Time, std::string, uint64_t>> plans;  // by time of making
   for (const Storage::Entry& entry : entries) {
     if (!entry.name.ends_with(kPlanEnding)) continue;
@@ -101,7 +108,7 @@ absl::StatusOr<std::vector<std::string>> PlanStore::Recover() {
     kept.push_back({digest, bytes});
     kept_bytes += bytes;
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.List(kDirectory));
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, ListDirectory(storage_));
   std::vector<std::string> unused;
   for (const Storage::Entry& entry : entries) {
     if (!used.contains(entry.name)) unused.push_back(entry.name);

@@ -173,7 +173,7 @@ class Cluster:
 
     Args:
       ranks: number of ranks.
-      root: directory of the checkpoints; stays.
+      root: directory of the checkpoints, or "s3://bucket/prefix"; stays.
       job: the job's name.
       coordinator_flags, agent_flags: strings such as "--phase-timeout=5s".
 
@@ -195,7 +195,9 @@ class Cluster:
         if isinstance(coordinator_flags, str) or isinstance(agent_flags, str):
             raise Error("BAD_REQUEST", "flags are a list of strings, not a string")
         self.ranks = ranks
-        self.root = pathlib.Path(root).absolute()
+        self.root: pathlib.Path | str = pathlib.Path(root).absolute()
+        if isinstance(root, str) and root.startswith("s3://"):
+            self.root = root
         self.job = job
         self.coordinator: Service
         self.agents: list[Service] = []
@@ -209,7 +211,8 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         binary("cairn-coordinator"), binary("cairn-agent")
-        self.root.mkdir(parents=True, exist_ok=True)
+        if isinstance(self.root, pathlib.Path):
+            self.root.mkdir(parents=True, exist_ok=True)
         # Paths of Unix sockets must be short, so they are not below the test's own directory.
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
         # This process leads the process group of all services, and kills the group when our process ends in whatever
@@ -256,7 +259,7 @@ class Cluster:
         """
         deadline = time.monotonic() + _START_TIMEOUT
         method = wire.CHECKPOINTS["GetJob"]
-        tokens = of_root(self.root, self._coordinator_flags)
+        tokens = of_root(self.root, self._coordinator_flags, self.coordinator.address)
         with coordinator_channel(self.coordinator.address, tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             while True:

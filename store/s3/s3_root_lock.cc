@@ -100,6 +100,20 @@ absl::Status InUse(const std::string& root, const RootHolder& holder) {
   return MakeError(Reason::kRootInUse, absl::StrCat(root, " is served by ", holder.text, where), metadata);
 }
 
+// INVALID_ARGUMENT (BAD_REQUEST): the root lies within another one, which would take its files for those of a job.
+absl::Status CheckNotWithin(const std::string& root, S3Client& client) {
+  const std::string& prefix = client.address().prefix;
+  for (size_t slash = prefix.rfind('/'); slash != prefix.npos && slash > 0;) {
+    slash = prefix.rfind('/', slash - 1);
+    const std::string above = slash == prefix.npos ? "" : prefix.substr(0, slash + 1);
+    CAIRN_ASSIGN_OR_RETURN(const auto epochs, client.List(absl::StrCat(above, kEpochs), /*by_directory=*/false, "", 1));
+    if (epochs.empty()) continue;
+    const std::string outer = absl::StrCat("s3://", client.address().bucket, "/", above);
+    return MakeError(Reason::kBadRequest, absl::StrCat(root, " lies within the root ", outer), {{"root", outer}});
+  }
+  return absl::OkStatus();
+}
+
 std::string LeaseText(uint64_t epoch, bool held) { return absl::StrCat(epoch, held ? " held\n" : " given-back\n"); }
 
 }  // namespace
@@ -107,6 +121,7 @@ std::string LeaseText(uint64_t epoch, bool held) { return absl::StrCat(epoch, he
 absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage, S3Client& client,
                                                                 absl::Duration patience, const Clock& clock,
                                                                 const Storage::Waiting& waiting) {
+  CAIRN_RETURN_IF_ERROR(CheckNotWithin(storage.root(), client));
   const absl::Time deadline = clock.SteadyNow() + patience;
   bool told = false;
   for (;;) {

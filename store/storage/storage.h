@@ -1,5 +1,5 @@
 // The interface of a storage of checkpoints. All code that reads or writes below a root uses it, and so depends on no
-// file system. posix/ implements it on a POSIX file system.
+// file system. posix/ implements it on a POSIX file system, s3/ in an object store.
 //
 // A root holds files, each with a path of names and slashes. A directory is all files whose paths begin with the same
 // names; a storage need not store directories of their own. No path leaves the root: in every method a path that is
@@ -59,7 +59,8 @@ class Storage {
 
     bool operator<(const Entry& other) const { return name < other.name; }
   };
-  // Lists what is in a directory, "" for the root, by name. DATA_LOSS (FILE_MISSING): there is no such directory.
+  // Lists what is in a directory, "" for the root, by name. DATA_LOSS (FILE_MISSING): there is no such directory, or
+  // nothing is in it and directories are only names here.
   virtual absl::StatusOr<std::vector<Entry>> List(std::string_view directory) = 0;
   // Returns the lengths in bytes of files of one directory, in the order of `names`; nothing for a file that does not
   // exist. It asks storage for each file, because a listing may be out of date. A name that exists and is not a file is
@@ -71,7 +72,7 @@ class Storage {
 
   // Puts a small file, whole or not at all, if its name is free. kExists: the name is taken, and nothing was changed.
   // If several callers on any machines put the same name, exactly one of them gets it; commits rely on this. DATA_LOSS
-  // (FILE_MISSING): its directory does not exist.
+  // (FILE_MISSING): its directory does not exist, and directories are more than names here.
   virtual PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes) = 0;
   absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes) {
     return TryPutIfAbsent(path, bytes).put;
@@ -86,9 +87,9 @@ class Storage {
   // own.
   virtual absl::Status MakeDirectories(std::string_view path) = 0;
   // Makes a new directory with one file in it. If several callers on any machines make the same directory, exactly one
-  // of them gets it. The directories above are made too. On return all these directories are durable; a power cut may
-  // still take the file. kExists: something has this path already, and nothing was changed. After an error it has
-  // removed what it made, as far as that was possible.
+  // of them gets it; all of them must name the same file. The directories above are made too. On return all these
+  // directories are durable; a power cut may still take the file. kExists: something has this path already, and nothing
+  // was changed. After an error it has removed what it made, as far as that was possible.
   virtual absl::StatusOr<Put> ClaimDirectory(std::string_view path, const std::string& file,
                                              std::string_view bytes) = 0;
   // Begins to write a large file. It reserves the room for all of the file, so a full disk fails here and not later.

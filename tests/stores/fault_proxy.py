@@ -1,7 +1,7 @@
 """A proxy before an object store that makes requests fail, as networks and busy stores do.
 
-Each request meets a fault with a given probability, drawn from a seed. What the store then has done, and what the caller
-is told, differ by the kind of fault: see FAULTS.
+Each request meets a fault with a given probability, drawn from a seed. What the store then has done, and what the
+caller is told, differ by the kind of fault: see FAULTS.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import http.server
 import random
 import socket
 import threading
-import time
 import urllib.parse
 
 # What the caller is told, and whether the store has done what was asked.
@@ -144,16 +143,3 @@ class FaultProxy:
         self._closing.set()
         self._server.shutdown()
         self._server.server_close()
-
-
-def wait_until_served(host: str, port: int, seconds: float = 60) -> None:
-    """Returns when something accepts connections there."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)

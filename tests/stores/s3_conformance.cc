@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
+#include "common/status/reason.h"
 #include "store/s3/s3_storage.h"
 #include "tests/stores/storage_conformance.h"
 
@@ -22,6 +23,31 @@ absl::StatusOr<std::unique_ptr<Storage>> Open(const std::string& root) {
   S3Storage::Options options;
   options.wire.silence = absl::Seconds(2);
   return S3Storage::Open(root, /*create=*/true, Clock::Real(), options);
+}
+
+TEST(S3StorageTest, TakeRoot_WithinAnotherRoot_IsRefused) {
+  const std::string root = NewRoot();
+  const auto outer = Open(root);
+  ASSERT_TRUE(outer.ok()) << outer.status();
+  const auto lock = (*outer)->TakeRoot(Clock::Real());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  const auto inner = Open(absl::StrCat(root.substr(0, root.find('?')), "/team/run", root.substr(root.find('?'))));
+  ASSERT_TRUE(inner.ok()) << inner.status();
+  EXPECT_TRUE(HasReason((*inner)->TakeRoot(Clock::Real()).status(), Reason::kBadRequest));
+}
+
+TEST(S3StorageTest, TakeRoot_TheHolderLostItsEpoch_ItsCheckSaysSo) {
+  const std::string root = NewRoot();
+  const auto storage = Open(root);
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  const auto first = (*storage)->TakeRoot(Clock::Real());
+  ASSERT_TRUE(first.ok()) << first.status();
+  // As if its lease had grown old.
+  ASSERT_TRUE((*storage)->PutReplacing(".cairn/lease", absl::StrCat((*first)->epoch(), " given-back\n")).ok());
+  const auto second = (*storage)->TakeRoot(Clock::Real());
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(HasReason((*first)->Check(), Reason::kRootInUse));
+  EXPECT_TRUE((*second)->Check().ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::Values(StoreUnderTest{"s3", NewRoot, Open}));

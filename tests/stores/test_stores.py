@@ -1,59 +1,30 @@
 """The conformance suite over object stores, alone and behind a proxy that makes requests fail."""
 
-import contextlib
 import http.client
 import os
 import pathlib
 import ssl
 import subprocess
-import sys
 
 import pytest
-from stores.fault_proxy import FAULTS, FaultProxy, wait_until_served
 
-from testing.ports import reserve_port
+from stores.fault_proxy import FAULTS, FaultProxy
+from stores.server import make_bucket, moto
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SUITE = pathlib.Path(os.environ.get("CAIRN_S3_CONFORMANCE", REPOSITORY / "bazel-bin/tests/stores/s3_conformance"))
-
-
-@contextlib.contextmanager
-def moto(directory: pathlib.Path, *options: str):
-    """Yields the port of a server of moto that has no bucket."""
-    reserved = reserve_port()
-    port = reserved.getsockname()[1]
-    with open(directory / "log", "wb") as log, reserved:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port), *options]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            wait_until_served("127.0.0.1", port)
-            yield port
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def make_bucket(connection: http.client.HTTPConnection) -> None:
-    signature = "AWS4-HMAC-SHA256 Credential=x/1/us-east-1/s3/aws4_request"
-    connection.request("PUT", "/models", headers={"Authorization": signature})
-    assert connection.getresponse().status == 200
-    connection.close()
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory):
-    """A server of moto with the bucket "models"."""
-    with moto(tmp_path_factory.mktemp("moto")) as port:
-        make_bucket(http.client.HTTPConnection("127.0.0.1", port))
-        yield f"http://127.0.0.1:{port}"
 
 
 def run_suite(endpoint: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
     root = f"s3://models/conformance?endpoint={endpoint}"
     credentials = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "the-secret", "AWS_EC2_METADATA_DISABLED": "true"}
     return subprocess.run(
-        [SUITE, "--gtest_brief=1", *arguments], env={**os.environ, **credentials, "CAIRN_TEST_ROOT": root, **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
+        [SUITE, "--gtest_brief=1", *arguments],
+        env={**os.environ, **credentials, "CAIRN_TEST_ROOT": root, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
     )
 
 
@@ -86,7 +57,8 @@ def test_conformance_over_tls(tmp_path):
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
         + ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
-        check=True, stderr=subprocess.DEVNULL
+        check=True,
+        stderr=subprocess.DEVNULL,
     )
     with moto(tmp_path, "--ssl-cert", str(certificate), "--ssl-key", str(key)) as port:
         trust = ssl.create_default_context(cafile=certificate)

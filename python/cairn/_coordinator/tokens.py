@@ -10,15 +10,19 @@ import stat
 from cairn._base.errors import Error
 
 
-def of_root(root: pathlib.Path, flags: list[str]) -> list[str]:
+def of_root(root: pathlib.Path | str, flags: list[str], address: str = "") -> list[str]:
     """Returns the tokens of the coordinator of `root` that was started with these flags; none with --insecure.
+
+    A root in an object store is a string, and `address` is where its coordinator serves.
 
     Raises Error (BAD_TOKEN): there is no such token, or it cannot be read.
     """
     given = _value(flags, "--token-file")
     if given is None and "--insecure" in flags:
         return []
-    return _lines(pathlib.Path(given) if given else root / ".cairn" / "token")
+    if given is None and isinstance(root, str):
+        return of_coordinator(address, None)  # the token of an object store is read by the coordinator alone
+    return _lines(pathlib.Path(given) if given else pathlib.Path(root) / ".cairn" / "token")
 
 
 def of_coordinator(address: str, token_file: str | os.PathLike[str] | None) -> list[str]:

@@ -1,0 +1,63 @@
+"""Real processes with a root in an object store."""
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+import cairn
+from stores.fault_proxy import FaultProxy
+from testing.ranks import blank, noise, on_ranks, rows
+
+WHOLE = {"large": noise((4096, 1400), np.float32, 1), "small": noise((33, 17), np.float16, 2)}
+
+
+@pytest.fixture
+def store(endpoint, monkeypatch):
+    """Sets what processes need to use a store: store(ENDPOINT)."""
+
+    def use(address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+
+    use(endpoint)
+    return use
+
+
+def save_and_load(root: str) -> None:
+    with cairn.local.Cluster(ranks=2, root=root) as cluster:
+
+        def work(rank, client):
+            state = {name: rows(array, rank, 2) for name, array in WHOLE.items()}
+            for step in (10, 20):
+                client.save(step, {**state, "progress": {"step": step}}).wait()
+            assert client.checkpoints() == [10, 20]
+            target = {**{name: blank(shard) for name, shard in state.items()}, "progress": {}}
+            report = client.load(target)
+            assert report.step == 20 and report.total_bytes_read == report.unique_bytes
+            for name, shard in state.items():
+                assert target[name].array.tobytes() == shard.array.tobytes(), name
+
+        on_ranks(cluster, work)
+
+
+def test_what_was_saved_is_loaded_and_read_by_commands(store):
+    root = "s3://models/plain"
+    save_and_load(root)
+    for command in ("list demo", "verify demo@20", "diff demo@10 demo@20", "jobs"):
+        result = subprocess.run(
+            [f"{os.environ['CAIRN_BIN_DIR']}/cairn", *command.split(), "--root", root], capture_output=True, text=True
+        )
+        assert "20" in result.stdout and "error" not in result.stderr, (command, result.stdout, result.stderr)
+
+
+def test_a_disturbed_store_only_slows(store, endpoint):
+    proxy = FaultProxy(endpoint, probability=0.1, kinds=("slow_down", "late_error", "reset", "late_reset", "truncated"))
+    store(proxy.endpoint)
+    try:
+        save_and_load("s3://models/disturbed")
+    finally:
+        proxy.close()
+    assert sum(proxy.met.values()) > 5
