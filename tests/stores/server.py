@@ -27,12 +27,12 @@ def wait_until_served(host: str, port: int, seconds: float = 60) -> None:
 
 
 @contextlib.contextmanager
-def moto(directory: pathlib.Path, *options: str):
-    """Yields the port of a server of moto that has no bucket."""
+def moto(directory: pathlib.Path, *certificate: str):
+    """Yields the port of a server of moto that has no bucket. `certificate`: its file, and that of its key, for TLS."""
     reserved = reserve_port()
     port = reserved.getsockname()[1]
     with open(directory / "log", "wb") as log, reserved:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port), *options]
+        command = [sys.executable, pathlib.Path(__file__).with_name("moto_server.py"), str(port), *certificate]
         server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             wait_until_served("127.0.0.1", port)

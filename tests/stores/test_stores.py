@@ -60,7 +60,7 @@ def test_conformance_over_tls(tmp_path):
         check=True,
         stderr=subprocess.DEVNULL,
     )
-    with moto(tmp_path, "--ssl-cert", str(certificate), "--ssl-key", str(key)) as port:
+    with moto(tmp_path, str(certificate), str(key)) as port:
         trust = ssl.create_default_context(cafile=certificate)
         make_bucket(http.client.HTTPSConnection("localhost", port, context=trust))
         few = "--gtest_filter=*PutIfAbsent_TheName*:*Create_Chunks*"
