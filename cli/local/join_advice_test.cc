@@ -39,7 +39,7 @@ TEST(JoinAdviceTest, HowToJoin_TheCommandNamesACoordinator_ItIsReplaced) {
 
 TEST(JoinAdviceTest, HowToJoin_ACoordinatorOnLoopbackOfAnotherMachine_IsNotAdvised) {
   const std::string said = HowToJoin({"process 7", "elsewhere", "127.0.0.1:4711"}, {"cairn", "run", "--", "train"});
-  EXPECT_THAT(said, HasSubstr("serves elsewhere alone"));
+  EXPECT_THAT(said, HasSubstr("serves elsewhere only"));
   EXPECT_THAT(said, Not(HasSubstr("--no-coordinator")));
 }
 
