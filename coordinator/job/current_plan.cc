@@ -114,7 +114,9 @@ void CurrentPlan::GiveUp(const JobContext& context) {
   waiting_since_ = absl::InfiniteFuture();
   std::vector<NamedRank> late;
   for (const int rank : Awaited(context.members)) {
-    std::string detail = context.members.Find(rank) == nullptr ? "no agent is registered"
+    const Member* member = context.members.Find(rank);
+    std::string detail = member == nullptr                     ? "no agent is registered"
+                         : !member->state.trainer().attached() ? "no trainer attached"
                          : contradiction_.ok()                 ? "its trainer has declared no layout"
                                                                : "its trainer has not called prepare again";
     if (!contradiction_.ok() && late.empty()) {

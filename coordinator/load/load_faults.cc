@@ -57,7 +57,9 @@ std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const Job
       } else if (const std::optional<int64_t> saved = SavedStepOf(*member); saved.has_value()) {
         absl::StrAppend(&detail, ", its trainer saves step ", *saved);
       } else if (!IsSilent(*member, context)) {
-        absl::StrAppend(&detail, ", its trainer has not begun the ", std::string(operation().kind));
+        absl::StrAppend(&detail, member->reported && !member->state.trainer().attached()
+                                     ? std::string(", no trainer attached")
+                                     : absl::StrCat(", its trainer has not begun the ", std::string(operation().kind)));
       }
       if (rank.state.bytes_total() > 0) {
         absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",

@@ -188,8 +188,12 @@ absl::Status PosixFile::ReadRange(Way way, uint64_t offset, uint64_t size, char*
   if (way == Way::kCached) return ReadFully(buffered_.get(), offset, size, size, to, counters_.cached);
   if (way == Way::kDirect) {
     const absl::Status read = ReadDirect(offset, size, to, in_place);
-    // Some file systems accept O_DIRECT and then refuse the read.
-    if (read.ok() || MetadataOf(read)["errno"] != absl::StrCat(EINVAL)) return read;
+    if (read.ok()) return read;
+    // Some file systems accept O_DIRECT and then refuse the read, or end it where the file does not end.
+    struct stat info;
+    const bool is_there = HasReason(read, Reason::kFileTruncated) && StatOf(buffered_.get(), info) == 0 &&
+                          static_cast<uint64_t>(info.st_size) >= offset + size;
+    if (!is_there && MetadataOf(read)["errno"] != absl::StrCat(EINVAL)) return read;
     RefuseDirect();
   }
   return ReadFully(buffered_.get(), offset, size, size, to, counters_.buffered);

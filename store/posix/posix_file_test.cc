@@ -131,6 +131,15 @@ TEST_F(PosixFileTest, Read_DirectIsRefused_GoesThroughThePageCacheFromThenOn) {
   EXPECT_NE(reader->Begin(0, kFileBytes), Way::kDirect);
 }
 
+TEST_F(PosixFileTest, Read_ADirectReadEndsWithinABlockOfALongerFile_GoesOnThroughThePageCache) {
+  most_at_once_ = kReadAlignment / 2;
+  const auto reader = Open();
+  std::string read(5000, '#');
+  ASSERT_TRUE(reader->Read(Way::kDirect, 100, read.size(), read.data(), /*in_place=*/false).ok());
+  EXPECT_EQ(read, bytes_.substr(100, 5000));
+  EXPECT_EQ(counters_.buffered, 5000);
+}
+
 TEST_F(PosixFileTest, Read_AnotherErrorOfADirectRead_IsTold) {
   next_error_ = EIO;
   const auto reader = Open();

@@ -34,7 +34,12 @@ def receive(agent: AgentConnection, incarnation: int, number: int, declared: Dec
     """
     targets: list[_Target] = [_Target(entry.array, entry.name) for entry in declared.shards]
     report: DeviceReport | None = None
-    objects = [bytearray(entry.bytes) for entry in begun.objects]
+    try:
+        objects = [bytearray(entry.bytes) for entry in begun.objects]
+    except (MemoryError, OverflowError):
+        largest = max(begun.objects, key=lambda entry: entry.bytes)
+        raise Error("MEMORY_LIMIT", f"there is no memory for the objects of the load; {largest.name!r} alone has "
+                    f"{largest.bytes} bytes") from None
     for data in objects:
         targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8), ""))
     buffers = shared_memory.MappingCache(capacity=64)
