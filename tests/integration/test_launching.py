@@ -144,7 +144,7 @@ def test_run_of_no_program_says_so(runtime, tmp_path):
     done = run("run", f"--root={tmp_path}", "--", "/no/such/program")
     assert done.returncode == 127 and "/no/such/program" in done.stderr
     done = run("run", f"--root={tmp_path}")
-    assert done.returncode == 1 and "behind --" in done.stderr
+    assert done.returncode == 1 and "must follow --" in done.stderr
 
 
 def test_run_of_a_command_without_dashes_says_where_it_stands(runtime, tmp_path):

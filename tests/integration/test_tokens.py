@@ -141,7 +141,7 @@ def test_commands_find_the_token_by_the_address_however_it_is_spelled(root, runt
         assert subprocess.run([*plain, "--token-file", str(root / ".cairn/token")], env=env).returncode == 0
         copy = copy_of(runtime, cluster)
         assert copy.exists()
-        cluster.coordinator._stop()
+        cluster.coordinator.kill(signal.SIGTERM)
         until(lambda: not cluster.coordinator.alive())
         assert not copy.exists()
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import cairn
 import cairn.local
+from cairn._base import wire
 from sweep import state
 from sweep.control import Control
 from testing.ranks import call_coordinator, command
@@ -188,7 +189,7 @@ class World:
     def listed(self) -> dict[int, tuple[str, int]]:
         """The state and the attempt of each step that the coordinator lists."""
         answer = call_coordinator(self.cluster, "ListCheckpoints", job=JOB)
-        return {entry.step: (type(entry).State.Name(entry.state), entry.attempt) for entry in answer.checkpoints}
+        return {entry.step: (wire.enum_name("cairn.v1.Phase.Value", entry.state), entry.attempt) for entry in answer.checkpoints}
 
     def committed(self) -> dict[int, int]:
         """The attempt of each committed step."""
