@@ -94,8 +94,9 @@ grpc::ServerUnaryReactor* CheckpointRelay::Pass(const std::string& path, const M
     return CallError(status, ServerRole::kCoordinator, coordinator);
   };
   const auto call = HeldCall::Start(patience, [passed, error_of](HeldCall& held, bool timer) {
-    passed->context.TryCancel();
+    // Answers first: otherwise the end of the cancelled call could answer instead, and say INTERRUPTED.
     if (timer) held.Answer(error_of(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time")));
+    passed->context.TryCancel();
   });
   grpc::ServerUnaryReactor* reactor = call->reactor();
   agent_.link().peer()->Get([=, &path](absl::StatusOr<PeerChannel::Channel> channel) {
