@@ -189,7 +189,8 @@ class World:
     def listed(self) -> dict[int, tuple[str, int]]:
         """The state and the attempt of each step that the coordinator lists."""
         answer = call_coordinator(self.cluster, "ListCheckpoints", job=JOB)
-        return {entry.step: (wire.enum_name("cairn.v1.Phase.Value", entry.state), entry.attempt) for entry in answer.checkpoints}
+        return {entry.step: (wire.enum_name("cairn.v1.Phase.Value", entry.state), entry.attempt)
+                for entry in answer.checkpoints}
 
     def committed(self) -> dict[int, int]:
         """The attempt of each committed step."""
