@@ -28,7 +28,7 @@ uint64_t PeersWithin(uint64_t limit) {
 
 uint64_t LimitForPeers(uint64_t peers) {
   const uint64_t wanted = peers + kOwn;
-  // Of a small limit three eighths are not for peers (see SharesOfOpenFiles).
+  // SharesOfOpenFiles keeps three eighths of a small limit for other uses than peers.
   return std::min((wanted * 8 + 4) / 5, wanted + kMostFiles + kMostStrangers);
 }
 

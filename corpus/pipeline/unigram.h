@@ -27,7 +27,7 @@ struct UnigramRules {
   bool sentencepiece = false;
 };
 
-// Of equal tokens the last one counts; a run of unknown characters becomes one id.
+// If two tokens are equal, the last one counts. A run of unknown characters becomes one id.
 std::unique_ptr<WordModel> UnigramModel(const UnigramRules& rules);
 
 }  // namespace cairn::corpus

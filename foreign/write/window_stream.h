@@ -71,7 +71,7 @@ class WindowStream {
   std::string name_;
   uint64_t origin_ = 0;  // a multiple of kIoAlignment
   uint64_t filled_ = 0;
-  // Of the bytes written so far; used by the task while one is under way.
+  // The CRC32C of the bytes written so far. While a task runs, only the task uses it.
   uint32_t crc32c_ = 0;
   BackgroundTask background_{"to write an export"};  // destroyed first: its task uses the rest
 };

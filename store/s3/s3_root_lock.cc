@@ -24,7 +24,7 @@ constexpr char kFormat[] = "epoch/2";
 constexpr uint64_t kMaxBytes = 4096;
 constexpr absl::Duration kRetry = absl::Milliseconds(500);
 
-// Of equal length, so that the store lists them in their order.
+// All paths have the same length, so the store lists them in the order of their epochs.
 std::string EpochPath(uint64_t epoch) { return absl::StrFormat("%s%020u", kEpochs, epoch); }
 
 std::string HostName() {

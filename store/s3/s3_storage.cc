@@ -105,7 +105,7 @@ absl::StatusOr<Put> S3Storage::ClaimDirectory(std::string_view path, const std::
   CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(path));
   CAIRN_ASSIGN_OR_RETURN(const auto standing, client_->List(prefix, /*by_directory=*/false, "", 1));
   if (!standing.empty()) return Put::kExists;
-  // Of those that found nothing one gets it, because all put one file.
+  // If several callers have found nothing, one of them gets it, because all put the same file.
   return client_->PutObject(absl::StrCat(prefix, file), bytes, /*if_absent=*/true).put;
 }
 
