@@ -29,7 +29,7 @@ std::string Name(const JobContext& context, const Operation& operation) {
   std::string name = context.job;
   if (operation.step.has_value()) absl::StrAppend(&name, "@", *operation.step);
   if (operation.attempt > 0) absl::StrAppend(&name, " attempt ", operation.attempt);
-  if (operation.kind == "load") absl::StrAppend(&name, " (load)");
+  if (operation.kind != "save") absl::StrAppend(&name, " (", View(operation.kind), ")");
   return name;
 }
 

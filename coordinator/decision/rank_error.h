@@ -21,7 +21,7 @@ struct NamedRank {
 };
 
 struct Operation {
-  std::string_view kind;  // "save" or "load"
+  std::string_view kind;  // "save", "load" or "reshard"; the errors of the latter two name it: "demo (reshard): ..."
   std::optional<int64_t> step;
   uint32_t attempt = 0;
 };
