@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import pathlib
 import socket
 import subprocess
 import sys
 import time
 
+import boto3
+
 from testing.ports import reserve_port
+
+# Whoever owns the bucket "models".
+ACCESS, SECRET = "owner", "the-secret"
 
 
 def wait_until_served(host: str, port: int, seconds: float = 60) -> None:
@@ -42,8 +46,11 @@ def moto(directory: pathlib.Path, *certificate: str):
             server.wait()
 
 
-def make_bucket(connection: http.client.HTTPConnection) -> None:
-    signature = "AWS4-HMAC-SHA256 Credential=x/1/us-east-1/s3/aws4_request"
-    connection.request("PUT", "/models", headers={"Authorization": signature})
-    assert connection.getresponse().status == 200
-    connection.close()
+def amazons_client(endpoint: str, access: str = ACCESS, secret: str = SECRET, certificate: str | None = None):
+    """Returns Amazon's own client of a store. `certificate` is the file that the client trusts."""
+    return boto3.client("s3", endpoint_url=endpoint, aws_access_key_id=access, aws_secret_access_key=secret,
+                        region_name="us-east-1", verify=certificate)
+
+
+def make_bucket(endpoint: str, certificate: str | None = None) -> None:
+    amazons_client(endpoint, certificate=certificate).create_bucket(Bucket="models")

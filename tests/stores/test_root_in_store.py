@@ -8,6 +8,7 @@ import pytest
 
 import cairn
 from stores.fault_proxy import FaultProxy
+from stores.server import ACCESS, SECRET
 from testing.ranks import blank, noise, on_ranks, rows
 
 WHOLE = {"large": noise((4096, 1400), np.float32, 1), "small": noise((33, 17), np.float16, 2)}
@@ -19,8 +20,8 @@ def store(endpoint, monkeypatch):
 
     def use(address):
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
 
     use(endpoint)
     return use

@@ -1,15 +1,13 @@
 """The conformance suite over object stores, alone and behind a proxy that makes requests fail."""
 
-import http.client
 import os
 import pathlib
-import ssl
 import subprocess
 
 import pytest
 
 from stores.fault_proxy import FAULTS, FaultProxy
-from stores.server import make_bucket, moto
+from stores.server import ACCESS, SECRET, make_bucket, moto
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SUITE = pathlib.Path(os.environ.get("CAIRN_S3_CONFORMANCE", REPOSITORY / "bazel-bin/tests/stores/s3_conformance"))
@@ -17,7 +15,7 @@ SUITE = pathlib.Path(os.environ.get("CAIRN_S3_CONFORMANCE", REPOSITORY / "bazel-
 
 def run_suite(endpoint: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
     root = f"s3://models/conformance?endpoint={endpoint}"
-    credentials = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "the-secret", "AWS_EC2_METADATA_DISABLED": "true"}
+    credentials = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
     return subprocess.run(
         [SUITE, "--gtest_brief=1", *arguments],
         env={**os.environ, **credentials, "CAIRN_TEST_ROOT": root, **environment},
@@ -43,7 +41,7 @@ def test_conformance_with_one_kind_of_fault(endpoint, kind):
         proxy.close()
     assert result.returncode == 0, result.stdout
     assert proxy.met[kind] > 5
-    assert "the-secret" not in result.stdout
+    assert SECRET not in result.stdout
 
 
 def test_a_bucket_that_is_not_there_is_named(endpoint):
@@ -61,8 +59,7 @@ def test_conformance_over_tls(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     with moto(tmp_path, str(certificate), str(key)) as port:
-        trust = ssl.create_default_context(cafile=certificate)
-        make_bucket(http.client.HTTPSConnection("localhost", port, context=trust))
+        make_bucket(f"https://localhost:{port}", str(certificate))
         few = "--gtest_filter=*PutIfAbsent_TheName*:*Create_Chunks*"
         trusted = run_suite(f"https://localhost:{port}", few, AWS_CA_BUNDLE=str(certificate))
         strange = run_suite(f"https://localhost:{port}", few)
