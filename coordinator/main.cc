@@ -54,7 +54,7 @@ struct Flags {
   std::string token_file;
   bool insecure = false;
   std::string drain_timeout = "30s";
-  std::string lock_timeout = "10s";
+  std::string lock_timeout;
 };
 
 // The settings that the flags give.
@@ -65,7 +65,7 @@ struct Settings {
   std::string token_file;
   bool insecure = false;
   absl::Duration drain_timeout;
-  absl::Duration lock_timeout;
+  std::optional<absl::Duration> lock_timeout;
 };
 
 absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
@@ -81,7 +81,9 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   CAIRN_ASSIGN_OR_RETURN(decisions.lease_ttl, ParseDuration(flags.lease_ttl));
   CAIRN_ASSIGN_OR_RETURN(decisions.storage_timeout, ParseDuration(flags.storage_timeout));
   CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, ParseDuration(flags.drain_timeout));
-  CAIRN_ASSIGN_OR_RETURN(settings.lock_timeout, ParseDuration(flags.lock_timeout));
+  if (!flags.lock_timeout.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(settings.lock_timeout, ParseDuration(flags.lock_timeout));
+  }
   if (decisions.phase_timeout <= absl::ZeroDuration() || decisions.storage_timeout <= absl::ZeroDuration() ||
       decisions.lease_ttl < absl::Milliseconds(300)) {
     return MakeError(Reason::kBadQuantity,
@@ -94,7 +96,9 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
 }
 
 absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Settings& settings, Storage& storage, const Clock& clock) {
-  return storage.TakeRoot(settings.lock_timeout, clock, [&](const std::string& holder) {
+  // Long enough for a coordinator that ends, and for the lock of one that was killed.
+  const absl::Duration usual = absl::Seconds(10) + storage.LockOutlivesHolder();
+  return storage.TakeRoot(settings.lock_timeout.value_or(usual), clock, [&](const std::string& holder) {
     Log(LogLevel::kWarn, "waiting", {{"root", settings.root}, {"holder", holder}});
   });
 }
@@ -261,7 +265,10 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
       .Excludes(token_file);
   add("--drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
-  add("--lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
+  add("--lock-timeout", flags.lock_timeout,
+      "How long to wait for another coordinator of the root to end (default: 10s; in an object store 25s, because "
+      "there "
+      "the lock of a killed one lasts for 15s)");
 }
 
 int Main(int argc, char** argv) {

@@ -10,7 +10,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
@@ -30,20 +29,42 @@ std::string Base64Crc(std::string_view bytes) {
   return absl::Base64Escape(absl::string_view(big_endian, sizeof(big_endian)));
 }
 
-absl::Time TimeOf(const std::string& text) {
+std::optional<absl::Time> TimeOf(const std::string& text) {
   aws_date_time time;
   const aws_byte_cursor cursor = aws_byte_cursor_from_array(text.data(), text.size());
   if (aws_date_time_init_from_str_cursor(&time, &cursor, AWS_DATE_FORMAT_AUTO_DETECT) != AWS_OP_SUCCESS) {
-    return absl::InfiniteFuture();  // nothing is removed because it is old
+    return std::nullopt;
   }
   return absl::FromUnixMillis(static_cast<int64_t>(aws_date_time_as_millis(&time)));
 }
 
+// A time that is not known is no reason to remove anything.
+absl::Time TimeOrNever(const std::string& text) { return TimeOf(text).value_or(absl::InfiniteFuture()); }
+
 bool IsGood(int status) { return status >= 200 && status < 300; }
+bool IsDenied(int status) { return status == 401 || status == 403; }
+
+// Says what an error of the store means, by its status of HTTP, or by the code of an error for one key of many.
+Reason ReasonFor(int status, std::string_view code) {
+  if (code == "NoSuchBucket") return Reason::kRootMissing;
+  if (status == 404) return Reason::kFileMissing;
+  if (IsDenied(status) || code == "AccessDenied") return Reason::kStorageReadOnly;
+  if (status == 507 || code == "QuotaExceeded") return Reason::kNoSpace;
+  return Reason::kStorageError;
+}
 
 double Random() {
   thread_local std::minstd_rand engine(static_cast<unsigned>(RandomId()));
   return std::uniform_real_distribution<double>(0, 1)(engine);
+}
+
+// Waits before the next try of what has failed `attempt` times.
+void BackOff(int attempt) { std::this_thread::sleep_for(absl::ToChronoMilliseconds(S3BackOff(attempt, Random()))); }
+
+// Says whether a whole object has the checksum that the store gave along; an upload of parts has another kind.
+bool HasItsChecksum(const S3Answer& answer) {
+  const std::string crc = answer.Header("x-amz-checksum-crc32c");
+  return crc.empty() || crc.find('-') != crc.npos || crc == Base64Crc(answer.body);
 }
 
 }  // namespace
@@ -60,136 +81,179 @@ void S3Client::Enter() {
   ++under_way_;
 }
 
-void S3Client::Leave(S3Verdict verdict) {
+void S3Client::Leave(S3Verdict verdict, int status) {
   MutexLock lock(mutex_);
   --under_way_;
   if (verdict == S3Verdict::kSlowDown) window_.ToldToSlowDown(clock_.SteadyNow());
-  if (verdict == S3Verdict::kFinal) {
+  if (verdict == S3Verdict::kFinal && status != 0 && !IsDenied(status)) {
     window_.Succeeded();
-    last_success_ = clock_.SteadyNow();
+    last_answer_ = clock_.SteadyNow();
   }
   changed_.NotifyAll();
 }
 
-S3Client::Final S3Client::Ask(const S3Request& request) {
+bool S3Client::Reply::done() const { return final && IsGood(answer.status) && answer.refused.ok() && code.empty(); }
+
+S3Client::Reply S3Client::Ask(const S3Request& request) {
   const absl::Time begun = clock_.SteadyNow();
-  Final final;
+  Reply reply;
   for (int attempt = 1;; ++attempt) {
     Enter();
-    final.answer = wire_->Send(request);
-    final.code.clear();
-    final.message.clear();
-    // Some errors come behind a good status, because the store had begun to answer.
-    if (const auto xml = ParseS3Xml(final.answer.body); xml.ok() && xml->name == "Error") {
-      final.code = xml->Text("Code");
-      final.message = xml->Text("Message");
+    S3Answer& answer = reply.answer;
+    answer = wire_->Send(request);
+    reply.xml.reset();
+    reply.code.clear();
+    reply.message.clear();
+    if (request.content && IsGood(answer.status)) {
+      if (!HasItsChecksum(answer)) {
+        answer.status = 0;
+        answer.trouble = "what came does not have the checksum of the object";
+      }
+    } else if (auto xml = ParseS3Xml(answer.body); xml.ok()) {
+      reply.xml = *std::move(xml);
+      // Some errors come behind a good status, because the store had begun to answer.
+      if (reply.xml->name == "Error") {
+        reply.code = reply.xml->Text("Code");
+        reply.message = reply.xml->Text("Message");
+      }
     }
-    const S3Verdict verdict = JudgeS3Answer(final.answer.status, final.code);
-    Leave(verdict);
-    if (verdict == S3Verdict::kFinal) return final;
-    final.in_doubt |= final.answer.sent;
+    const S3Verdict verdict = answer.refused.ok() ? JudgeS3Answer(answer.status, reply.code) : S3Verdict::kFinal;
+    Leave(verdict, answer.status);
+    reply.final = verdict == S3Verdict::kFinal;
+    if (reply.final) return reply;
+    reply.in_doubt |= answer.sent;
     const absl::Time now = clock_.SteadyNow();
-    absl::Time last_success;
+    absl::Time last_answer;
     {
       MutexLock lock(mutex_);
-      last_success = last_success_;
+      last_answer = last_answer_;
     }
-    const absl::Duration patience = last_success == absl::InfinitePast() ? options_.first_patience : options_.patience;
-    const bool hopeless = final.answer.no_credentials && attempt >= 3;
-    if (hopeless || now - std::max(begun, last_success) > patience || now - begun > 10 * options_.patience) {
-      final.given_up = true;
-      return final;
-    }
-    std::this_thread::sleep_for(absl::ToChronoMilliseconds(S3BackOff(attempt, Random())));
+    const absl::Duration patience = last_answer == absl::InfinitePast() ? options_.first_patience : options_.patience;
+    const bool hopeless = answer.no_credentials && attempt >= 3;
+    if (hopeless || now - std::max(begun, last_answer) > patience || now - begun > 10 * options_.patience) return reply;
+    BackOff(attempt);
   }
 }
 
-absl::Status S3Client::ErrorOf(const S3Request& request, const Final& final) const {
-  const S3Answer& answer = final.answer;
-  const std::string file = absl::StrCat("s3://", address_.bucket, "/", request.key);
+std::string S3Client::NameOf(std::string_view key) const {
+  return absl::StrCat("s3://", address_.bucket, "/", absl::string_view(key.data(), key.size()));
+}
+
+absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) const {
+  const S3Answer& answer = reply.answer;
+  const std::string file = NameOf(request.key);
   const std::string id = answer.Header("x-amz-request-id");
-  std::string text =
-      answer.status == 0 ? answer.trouble : absl::StrCat("HTTP ", answer.status, " ", final.code, " ", final.message);
+  // What is asked of a bucket says itself of which names.
+  std::string text = absl::StrCat(request.method, " ", file, request.key.empty() ? "?" : "",
+                                  request.key.empty() ? request.query : "", ": ");
+  if (!answer.refused.ok()) {
+    absl::StrAppend(&text, answer.refused.message());
+    return MakeError(ReasonOf(answer.refused).value_or(Reason::kStorageError), text, {{"file", file}});
+  }
+  absl::StrAppend(&text, answer.status == 0
+                             ? answer.trouble
+                             : absl::StrCat("HTTP ", answer.status, " ", reply.code, " ", reply.message));
   if (!id.empty()) absl::StrAppend(&text, " (request ", id, ")");
-  Reason reason = Reason::kStorageError;
   ErrorMetadata metadata = {{"file", file}, {"request", id}};
-  if (final.code == "NoSuchBucket") {
-    reason = Reason::kRootMissing;
-  } else if (answer.status == 404) {
-    reason = Reason::kFileMissing;
-  } else if (answer.status == 403 || answer.status == 401 || answer.no_credentials) {
-    reason = Reason::kStorageReadOnly;
+  const Reason reason = answer.no_credentials ? Reason::kStorageReadOnly : ReasonFor(answer.status, reply.code);
+  const std::string region = answer.Header("x-amz-bucket-region");
+  if (reason == Reason::kStorageReadOnly) {
     metadata.emplace_back("next", "Look at the credentials, and at what the policy of the bucket allows them.");
-  } else if (answer.status == 507 || final.code == "QuotaExceeded") {
-    reason = Reason::kNoSpace;
-  } else if (const std::string region = answer.Header("x-amz-bucket-region");
-             !region.empty() && region != address_.region) {
+  } else if (reason == Reason::kStorageError && !region.empty() && region != address_.region) {
     absl::StrAppend(&text, ": the bucket is in the region ", region, ", and the request went to ", address_.region);
     metadata.emplace_back("next", absl::StrCat("Set AWS_REGION=", region, "."));
   }
-  return MakeError(reason, absl::StrCat(request.method, " ", file, ": ", text), metadata);
+  return MakeError(reason, text, metadata);
+}
+
+absl::Status S3Client::Lacks(const S3Request& request, std::string_view what) const {
+  return MakeError(Reason::kStorageError,
+                   absl::StrCat(request.method, " ", NameOf(request.key), ": the store's answer lacks ",
+                                absl::string_view(what.data(), what.size())),
+                   {{"file", NameOf(request.key)}});
 }
 
 absl::StatusOr<S3Xml> S3Client::AskForXml(const S3Request& request) {
-  const Final final = Ask(request);
-  if (final.given_up || !IsGood(final.answer.status) || !final.code.empty()) return ErrorOf(request, final);
-  return ParseS3Xml(final.answer.body);
+  Reply reply = Ask(request);
+  if (!reply.done()) return ErrorOf(request, reply);
+  if (!reply.xml.has_value()) return Lacks(request, "XML");
+  return *std::move(reply.xml);
 }
 
-PutResult S3Client::PutObject(const std::string& key, std::string_view bytes, bool if_absent, absl::Time* now) {
+absl::StatusOr<Put> S3Client::WhatStands(const S3Request& request, const Reply& reply, const std::string& writer) {
+  const auto standing = Head(request.key);
+  if (standing.ok()) return standing->writer == writer ? Put::kCreated : Put::kExists;
+  return HasReason(standing.status(), Reason::kFileMissing) ? ErrorOf(request, reply) : standing.status();
+}
+
+PutResult S3Client::PutObject(const std::string& key, std::string_view bytes, bool if_absent) {
   const std::string writer = RandomToken(16);
   S3Request request = {"PUT", key, "", {{"x-amz-checksum-crc32c", Base64Crc(bytes)}, {kWriterHeader, writer}}, bytes};
   if (if_absent) request.headers.emplace_back("If-None-Match", "*");
-  const Final final = Ask(request);
-  if (now != nullptr) *now = TimeOf(final.answer.Header("date"));
-  if (!final.given_up && IsGood(final.answer.status) && final.code.empty()) return {Put::kCreated};
-  const bool taken = final.answer.status == 412;
-  if (taken && !final.in_doubt) return {Put::kExists};
-  if (!taken && !final.in_doubt) return {ErrorOf(request, final)};
-  // An earlier try may have put it. The word tells the own object from another one with equal bytes.
-  const auto standing = Head(key);
-  if (standing.ok() && standing->writer == writer) {
-    if (now != nullptr) *now = standing->modified;
-    return {Put::kCreated};
+  const Reply reply = Ask(request);
+  if (reply.done()) return {Put::kCreated};
+  if (!reply.in_doubt) {
+    if (reply.answer.status == 412) return {Put::kExists};
+    return {ErrorOf(request, reply)};
   }
-  if (standing.ok() && if_absent) return {Put::kExists};
-  return {
-      standing.ok() || HasReason(standing.status(), Reason::kFileMissing) ? ErrorOf(request, final) : standing.status(),
-      /*in_doubt=*/true};
+  // An earlier try may have put it. The word tells the own object from another one with equal bytes.
+  const auto standing = WhatStands(request, reply, writer);
+  if (!standing.ok()) return {standing.status(), /*in_doubt=*/true};
+  if (*standing == Put::kCreated || if_absent) return {*standing};
+  return {ErrorOf(request, reply), /*in_doubt=*/true};
+}
+
+absl::StatusOr<S3Object> S3Client::ObjectIn(const S3Request& request, const Reply& reply) const {
+  if (!reply.done()) return ErrorOf(request, reply);
+  const S3Answer& answer = reply.answer;
+  const auto modified = TimeOf(answer.Header("last-modified"));
+  const auto now = TimeOf(answer.Header("date"));
+  S3Object object;
+  if (!absl::SimpleAtoi(answer.Header("content-length"), &object.bytes)) return Lacks(request, "Content-Length");
+  if (!modified.has_value()) return Lacks(request, "Last-Modified");
+  if (!now.has_value()) return Lacks(request, "Date");
+  object.modified = *modified;
+  object.now = *now;
+  object.etag = answer.Header("etag");
+  object.writer = answer.Header(kWriterHeader);
+  return object;
 }
 
 absl::StatusOr<S3Object> S3Client::Head(const std::string& key) {
   const S3Request request = {"HEAD", key};
-  const Final final = Ask(request);
-  if (final.given_up || !IsGood(final.answer.status)) return ErrorOf(request, final);
-  S3Object object;
-  if (!absl::SimpleAtoi(final.answer.Header("content-length"), &object.bytes)) return ErrorOf(request, final);
-  object.modified = TimeOf(final.answer.Header("last-modified"));
-  object.now = TimeOf(final.answer.Header("date"));
-  object.etag = final.answer.Header("etag");
-  object.writer = final.answer.Header(kWriterHeader);
-  return object;
+  return ObjectIn(request, Ask(request));
+}
+
+absl::StatusOr<S3Content> S3Client::Fetch(const std::string& key, uint64_t max_bytes) {
+  S3Request request = {"GET", key, "", {{"x-amz-checksum-mode", "ENABLED"}}};
+  request.content = true;
+  request.max_bytes = max_bytes;
+  Reply reply = Ask(request);
+  CAIRN_ASSIGN_OR_RETURN(S3Object object, ObjectIn(request, reply));
+  return S3Content{std::move(object), std::move(reply.answer.body)};
 }
 
 absl::Status S3Client::Get(const std::string& key, const std::string& etag, uint64_t offset, uint64_t size, char* to) {
   if (size == 0) return absl::OkStatus();
   S3Request request = {"GET", key, "", {{"Range", absl::StrCat("bytes=", offset, "-", offset + size - 1)}}};
   if (!etag.empty()) request.headers.emplace_back("If-Match", etag);
+  request.content = true;
   request.to = to;
-  request.to_bytes = size;
-  const Final final = Ask(request);
-  if (!final.given_up && final.answer.status == 412) {
-    const std::string file = absl::StrCat("s3://", address_.bucket, "/", key);
-    return MakeError(Reason::kBadForeignFile, absl::StrCat(file, " was written anew while it was read"),
-                     {{"file", file}});
+  request.max_bytes = size;
+  const Reply reply = Ask(request);
+  const S3Answer& answer = reply.answer;
+  if (reply.final && answer.status == 412) {
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(NameOf(key), " was written anew while it was read"),
+                     {{"file", NameOf(key)}});
   }
-  const bool ends_before = final.answer.status == 416 || (IsGood(final.answer.status) && final.answer.received < size);
-  if (!final.given_up && ends_before) {
-    const std::string file = absl::StrCat("s3://", address_.bucket, "/", key);
-    return MakeError(Reason::kFileTruncated, absl::StrCat(file, " ends before byte ", offset + size), {{"file", file}});
+  const bool ends_before = answer.status == 416 || (reply.done() && answer.received < size);
+  if (reply.final && ends_before) {
+    return MakeError(Reason::kFileTruncated, absl::StrCat(NameOf(key), " ends before byte ", offset + size),
+                     {{"file", NameOf(key)}});
   }
-  if (final.given_up || final.answer.status != 206) return ErrorOf(request, final);
-  return absl::OkStatus();
+  // A store that knows no ranges sends the object from its begin.
+  if (reply.done() && answer.status != 206) return Lacks(request, "the range that was asked for");
+  return reply.done() ? absl::OkStatus() : ErrorOf(request, reply);
 }
 
 absl::StatusOr<std::vector<S3Client::Listed>> S3Client::List(const std::string& prefix, bool by_directory,
@@ -208,38 +272,55 @@ absl::StatusOr<std::vector<S3Client::Listed>> S3Client::List(const std::string& 
       Listed one;
       one.prefix = name == "CommonPrefixes";
       one.name = S3Xml::TextOf(texts, one.prefix ? "Prefix" : "Key");
-      if (!one.prefix) {
-        if (!absl::SimpleAtoi(S3Xml::TextOf(texts, "Size"), &one.bytes)) {
-          return MakeError(Reason::kStorageError,
-                           absl::StrCat("s3://", address_.bucket, "/", one.name, " was listed without its size"));
-        }
-        one.modified = TimeOf(S3Xml::TextOf(texts, "LastModified"));
+      if (!one.prefix && !absl::SimpleAtoi(S3Xml::TextOf(texts, "Size"), &one.bytes)) {
+        return Lacks(request, absl::StrCat("the size of ", NameOf(one.name)));
       }
       if (one.name.starts_with(prefix)) listed.push_back(std::move(one));
     }
-    token = xml.Text("NextContinuationToken");
-    if (xml.Text("IsTruncated") != "true" || token.empty()) break;
+    if (xml.Text("IsTruncated") != "true") break;
+    std::string next = xml.Text("NextContinuationToken");
+    // Else names would be missed, or the listing would never end.
+    if (next.empty() || next == token) return Lacks(request, "the token of what follows");
+    token = std::move(next);
   }
   std::sort(listed.begin(), listed.end(), [](const Listed& a, const Listed& b) { return a.name < b.name; });
   return listed;
 }
 
+absl::Status S3Client::DeleteSome(const std::vector<std::string>& keys, std::vector<std::string>& refused,
+                                  absl::Status& error) {
+  const std::string body = DeletionXml(keys);
+  const S3Request request = {
+      "POST", "", "delete", {{"x-amz-checksum-crc32c", Base64Crc(body)}, {"Content-Type", "application/xml"}}, body};
+  CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
+  for (const auto& [name, texts] : xml.elements) {
+    const std::string code = S3Xml::TextOf(texts, "Code");
+    if (name != "Error" || code == "NoSuchKey") continue;
+    const std::string key = S3Xml::TextOf(texts, "Key");
+    error = MakeError(ReasonFor(200, code),
+                      absl::StrCat("delete ", NameOf(key), ": ", code, " ", S3Xml::TextOf(texts, "Message")),
+                      {{"file", NameOf(key)}});
+    if (JudgeS3Answer(200, code) == S3Verdict::kFinal) return error;
+    refused.push_back(key);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status S3Client::Delete(const std::vector<std::string>& keys) {
-  for (size_t begin = 0; begin < keys.size(); begin += kKeysInDeletion) {
-    const size_t end = std::min(keys.size(), begin + kKeysInDeletion);
-    const std::string body =
-        DeletionXml({keys.begin() + static_cast<ptrdiff_t>(begin), keys.begin() + static_cast<ptrdiff_t>(end)});
-    S3Request request = {
-        "POST", "", "delete", {{"x-amz-checksum-crc32c", Base64Crc(body)}, {"Content-Type", "application/xml"}}, body};
-    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
-    for (const auto& [name, texts] : xml.elements) {
-      if (name != "Error" || S3Xml::TextOf(texts, "Code") == "NoSuchKey") continue;
-      const std::string file = absl::StrCat("s3://", address_.bucket, "/", S3Xml::TextOf(texts, "Key"));
-      return MakeError(
-          Reason::kStorageError,
-          absl::StrCat("delete ", file, ": ", S3Xml::TextOf(texts, "Code"), " ", S3Xml::TextOf(texts, "Message")),
-          {{"file", file}});
+  const absl::Time begun = clock_.SteadyNow();
+  std::vector<std::string> left = keys;
+  for (int attempt = 1; !left.empty(); ++attempt) {
+    std::vector<std::string> refused;
+    absl::Status error;
+    for (size_t begin = 0; begin < left.size(); begin += kKeysInDeletion) {
+      const size_t end = std::min(left.size(), begin + kKeysInDeletion);
+      const auto first = left.begin();
+      CAIRN_RETURN_IF_ERROR(
+          DeleteSome({first + static_cast<ptrdiff_t>(begin), first + static_cast<ptrdiff_t>(end)}, refused, error));
     }
+    if (!refused.empty() && clock_.SteadyNow() - begun > options_.patience) return error;
+    if (!refused.empty()) BackOff(attempt);
+    left = std::move(refused);
   }
   return absl::OkStatus();
 }
@@ -249,8 +330,7 @@ absl::StatusOr<std::string> S3Client::BeginUpload(const std::string& key, const 
   const S3Request request = {"POST", key, "uploads", {{"x-amz-checksum-algorithm", "CRC32C"}, {kWriterHeader, writer}}};
   CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
   if (std::string id = xml.Text("UploadId"); !id.empty()) return id;
-  return MakeError(Reason::kStorageError,
-                   absl::StrCat("s3://", address_.bucket, "/", key, ": the store named no upload"));
+  return Lacks(request, "the id of the upload");
 }
 
 absl::StatusOr<S3Part> S3Client::PutPart(const std::string& key, const std::string& upload, int number,
@@ -261,9 +341,10 @@ absl::StatusOr<S3Part> S3Client::PutPart(const std::string& key, const std::stri
                              absl::StrCat("partNumber=", number, "&uploadId=", PercentEncoded(upload, /*slash=*/true)),
                              {{"x-amz-checksum-crc32c", part.crc32c}},
                              bytes};
-  const Final final = Ask(request);
-  part.etag = final.answer.Header("etag");
-  if (final.given_up || !IsGood(final.answer.status) || part.etag.empty()) return ErrorOf(request, final);
+  const Reply reply = Ask(request);
+  if (!reply.done()) return ErrorOf(request, reply);
+  part.etag = reply.answer.Header("etag");
+  if (part.etag.empty()) return Lacks(request, "an ETag");
   return part;
 }
 
@@ -275,42 +356,40 @@ absl::StatusOr<Put> S3Client::Complete(const std::string& key, const std::string
                              absl::StrCat("uploadId=", PercentEncoded(upload, /*slash=*/true)),
                              {{"If-None-Match", "*"}, {"Content-Type", "application/xml"}},
                              body};
-  const Final final = Ask(request);
-  if (!final.given_up && IsGood(final.answer.status) && final.code.empty()) return Put::kCreated;
-  if (!final.given_up && !final.in_doubt && final.answer.status != 412) return ErrorOf(request, final);
+  const Reply reply = Ask(request);
+  if (reply.done()) return Put::kCreated;
+  if (reply.final && !reply.in_doubt && reply.answer.status != 412) return ErrorOf(request, reply);
   // An earlier try may have completed it; then the upload is gone, or the key is taken by its object.
-  const auto standing = Head(key);
-  if (standing.ok()) return standing->writer == writer ? Put::kCreated : Put::kExists;
-  return HasReason(standing.status(), Reason::kFileMissing) ? ErrorOf(request, final) : standing.status();
+  return WhatStands(request, reply, writer);
 }
 
 absl::Status S3Client::Abort(const std::string& key, const std::string& upload) {
   const S3Request request = {"DELETE", key, absl::StrCat("uploadId=", PercentEncoded(upload, /*slash=*/true))};
-  const Final final = Ask(request);
-  if (!final.given_up && (IsGood(final.answer.status) || final.answer.status == 404)) return absl::OkStatus();
-  return ErrorOf(request, final);
+  const Reply reply = Ask(request);
+  if (reply.done() || (reply.final && reply.answer.status == 404)) return absl::OkStatus();
+  return ErrorOf(request, reply);
 }
 
 absl::StatusOr<std::vector<S3Client::Upload>> S3Client::Uploads(const std::string& prefix) {
   std::vector<Upload> uploads;
-  std::string key_marker, id_marker;
+  std::pair<std::string, std::string> marker;  // of the key, and of its upload
   for (;;) {
     S3Request request = {"GET", "", "uploads"};
     if (!prefix.empty()) absl::StrAppend(&request.query, "&prefix=", PercentEncoded(prefix, /*slash=*/true));
-    if (!key_marker.empty()) {
-      absl::StrAppend(&request.query, "&key-marker=", PercentEncoded(key_marker, /*slash=*/true),
-                      "&upload-id-marker=", PercentEncoded(id_marker, /*slash=*/true));
+    if (!marker.first.empty()) {
+      absl::StrAppend(&request.query, "&key-marker=", PercentEncoded(marker.first, /*slash=*/true),
+                      "&upload-id-marker=", PercentEncoded(marker.second, /*slash=*/true));
     }
     CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
     for (const auto& [name, texts] : xml.elements) {
       Upload upload = {S3Xml::TextOf(texts, "Key"), S3Xml::TextOf(texts, "UploadId"),
-                       TimeOf(S3Xml::TextOf(texts, "Initiated"))};
+                       TimeOrNever(S3Xml::TextOf(texts, "Initiated"))};
       if (upload.key.starts_with(prefix)) uploads.push_back(std::move(upload));
     }
-    const std::string next = xml.Text("NextKeyMarker");
-    if (xml.Text("IsTruncated") != "true" || next.empty() || next < key_marker) return uploads;
-    key_marker = next;
-    id_marker = xml.Text("NextUploadIdMarker");
+    if (xml.Text("IsTruncated") != "true") return uploads;
+    std::pair next(xml.Text("NextKeyMarker"), xml.Text("NextUploadIdMarker"));
+    if (next.first.empty() || next == marker) return Lacks(request, "the marker of what follows");
+    marker = std::move(next);
   }
 }
 

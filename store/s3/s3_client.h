@@ -4,8 +4,6 @@
 #define CAIRN_STORE_S3_S3_CLIENT_H_
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,7 +26,7 @@ struct S3ClientOptions {
   S3Wire::Options wire;
   // A request that fails is sent again for so long after the client's last success, and ten times as long in all.
   absl::Duration patience = absl::Seconds(120);
-  // The same before the first success, because the address or the credentials may be wrong.
+  // The same until the store has first accepted the credentials: they, or the address, may be wrong.
   absl::Duration first_patience = absl::Seconds(20);
 };
 
@@ -39,6 +37,11 @@ struct S3Object {
   absl::Time now;      // by the clock of the store, when it answered
   std::string etag;    // tells this object from all that had its key before
   std::string writer;  // the word with which it was put, or empty
+};
+
+struct S3Content {
+  S3Object object;
+  std::string bytes;
 };
 
 // Thread-safe. Methods block. All of them may fail with UNAVAILABLE (STORAGE_ERROR): the store did not answer, or with
@@ -52,11 +55,13 @@ class S3Client {
                                                         const Options& options = {});
 
   // Puts an object. With `if_absent` it replaces none, and kExists says that another stands there; an answer that was
-  // lost is found out by looking, so that one's own object counts as kCreated. `now`, if it is not null, gets the
-  // time of the store.
-  PutResult PutObject(const std::string& key, std::string_view bytes, bool if_absent, absl::Time* now = nullptr);
+  // lost is found out by looking, so that one's own object counts as kCreated.
+  PutResult PutObject(const std::string& key, std::string_view bytes, bool if_absent);
 
   absl::StatusOr<S3Object> Head(const std::string& key);
+  // Reads a whole object, and checks it if the store has its checksum. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has
+  // more than `max_bytes`; (MEMORY_LIMIT).
+  absl::StatusOr<S3Content> Fetch(const std::string& key, uint64_t max_bytes);
   // Reads [offset, offset + size) to `to`, of the object with this ETag; DATA_LOSS (BAD_FOREIGN_FILE): another one
   // stands there, (FILE_TRUNCATED): it ends before.
   absl::Status Get(const std::string& key, const std::string& etag, uint64_t offset, uint64_t size, char* to);
@@ -64,14 +69,13 @@ class S3Client {
   struct Listed {
     std::string name;  // the key
     uint64_t bytes = 0;
-    absl::Time modified;
     bool prefix = false;  // keys that begin so, up to the next slash
   };
   // Lists the keys that begin with `prefix` and lie behind `after`, in their order; with `by_directory` those with a
-  // further slash come as one. At most `most`.
+  // further slash come as one. At most `most`. A listing that ends before it is whole is UNAVAILABLE (STORAGE_ERROR).
   absl::StatusOr<std::vector<Listed>> List(const std::string& prefix, bool by_directory, const std::string& after = "",
                                            size_t most = SIZE_MAX);
-  // Deletes keys; absent ones are fine.
+  // Deletes keys; absent ones are fine. After an error some may be deleted.
   absl::Status Delete(const std::vector<std::string>& keys);
 
   // Large objects come in parts. `writer` is a word by which Complete knows its own object.
@@ -100,20 +104,33 @@ class S3Client {
         wire_(std::move(wire)),
         window_(options.wire.connections) {}
 
-  struct Final {
+  // The last answer to a request.
+  struct Reply {
     S3Answer answer;
-    std::string code;       // of an error: "NoSuchKey"
-    std::string message;    // of an error
-    bool in_doubt = false;  // an earlier try may have done what was asked
-    bool given_up = false;  // no final answer came
+    std::optional<S3Xml> xml;  // the answer's body, if it is XML
+    std::string code;          // of an error: "NoSuchKey"
+    std::string message;       // of an error
+    bool in_doubt = false;     // an earlier try may have done what was asked
+    bool final = false;        // false: it was given up
+
+    bool done() const;  // the store has done what was asked
   };
-  // Sends a request until an answer is final.
-  Final Ask(const S3Request& request);
+  // Sends a request until an answer is final, or it is given up.
+  Reply Ask(const S3Request& request);
   // Waits for room in the window.
   void Enter();
-  void Leave(S3Verdict verdict);
-  absl::Status ErrorOf(const S3Request& request, const Final& final) const;
+  void Leave(S3Verdict verdict, int status);
+  // Says "s3://bucket/key".
+  std::string NameOf(std::string_view key) const;
+  absl::Status ErrorOf(const S3Request& request, const Reply& reply) const;
+  // Makes the error that the store's answer lacks something: "an ETag".
+  absl::Status Lacks(const S3Request& request, std::string_view what) const;
   absl::StatusOr<S3Xml> AskForXml(const S3Request& request);
+  absl::StatusOr<S3Object> ObjectIn(const S3Request& request, const Reply& reply) const;
+  // Looks whether the object with the word `writer` has the key, because `reply` does not say what became of it.
+  absl::StatusOr<Put> WhatStands(const S3Request& request, const Reply& reply, const std::string& writer);
+  // Deletes at most 1,000 keys. Those that the store may delete at another try go to `refused`, and why to `error`.
+  absl::Status DeleteSome(const std::vector<std::string>& keys, std::vector<std::string>& refused, absl::Status& error);
 
   const S3Address address_;
   const Clock& clock_;
@@ -123,7 +140,8 @@ class S3Client {
   CondVar changed_;
   S3Window window_ ABSL_GUARDED_BY(mutex_);
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_success_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // When the store last answered a request of credentials that it knows.
+  absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace cairn

@@ -17,10 +17,11 @@ namespace cairn {
 namespace {
 
 constexpr char kEpochs[] = ".cairn/epochs/";
-constexpr char kLeasePath[] = ".cairn/lease";
 constexpr char kAddressPath[] = ".cairn/address";
 // The first word of a record says what the root may hold.
 constexpr char kFormat[] = "epoch/2";
+// Its last word, once the root was given back.
+constexpr std::string_view kGivenBack = "given-back";
 constexpr uint64_t kMaxBytes = 4096;
 constexpr absl::Duration kRetry = absl::Milliseconds(500);
 
@@ -50,44 +51,50 @@ absl::StatusOr<uint64_t> NewestEpoch(S3Client& client, uint64_t from) {
   return newest;
 }
 
-// Says whether the holder of an epoch still has it: it was taken, or its lease was written, not long ago.
-absl::StatusOr<bool> IsAlive(Storage& storage, S3Client& client, uint64_t epoch) {
+// Removes the records of epochs below `epoch`. They mean nothing any more, so it does not matter if some stay.
+void RemoveOlder(S3Client& client, uint64_t epoch) {
   const std::string& prefix = client.address().prefix;
-  auto renewed = client.Head(absl::StrCat(prefix, kLeasePath));
-  if (!renewed.ok() && !HasReason(renewed.status(), Reason::kFileMissing)) return renewed.status();
-  // Its words are the epoch, and whether that was given back.
-  std::vector<std::string> words;
-  if (renewed.ok()) {
-    const auto text = storage.Read(kLeasePath, kMaxBytes);
-    if (HasReason(text.status(), Reason::kBadForeignFile)) return true;  // it was written at this moment
-    CAIRN_RETURN_IF_ERROR(text.status());
-    words = WordsOf(*text);
+  const auto listed = client.List(absl::StrCat(prefix, kEpochs), /*by_directory=*/false);
+  if (!listed.ok()) return;
+  std::vector<std::string> older;
+  for (const S3Client::Listed& one : *listed) {
+    if (one.name < absl::StrCat(prefix, EpochPath(epoch))) older.push_back(one.name);
   }
-  // A holder takes its epoch first. Until it has written the lease, there is an earlier one's.
-  if (words.size() != 2 || words[0] != absl::StrCat(epoch)) {
-    renewed = client.Head(absl::StrCat(prefix, EpochPath(epoch)));
-    if (HasReason(renewed.status(), Reason::kFileMissing)) return false;
-    CAIRN_RETURN_IF_ERROR(renewed.status());
-  } else if (words[1] != "held") {
-    return false;
-  }
-  return renewed->now - renewed->modified <= S3RootLock::kLease;
+  client.Delete(older).IgnoreError();
 }
 
-absl::StatusOr<RootHolder> HolderIn(Storage& storage, uint64_t epoch) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string record, storage.Read(EpochPath(epoch), kMaxBytes));
-  const std::vector<std::string> words = WordsOf(record);
+std::string Record(uint64_t epoch, bool held) {
+  return absl::StrFormat("%s %u %d %s%s\n", kFormat, epoch, getpid(), HostName(), held ? "" : " given-back");
+}
+
+struct Holding {
+  RootHolder holder;
+  bool alive = false;  // the record was written not long ago, and the root was not given back
+  absl::Time written;
+};
+
+// Reads the record of an epoch, by one request, or two while somebody holds it.
+absl::StatusOr<Holding> ReadEpoch(Storage& storage, S3Client& client, uint64_t epoch) {
+  const std::string file = storage.FullPath(EpochPath(epoch));
+  CAIRN_ASSIGN_OR_RETURN(const S3Content record,
+                         client.Fetch(absl::StrCat(client.address().prefix, EpochPath(epoch)), kMaxBytes));
+  const std::vector<std::string> words = WordsOf(record.bytes);
   if (!words.empty() && words[0] != kFormat && words[0].starts_with("epoch/")) {
     return MakeError(Reason::kFormatTooNew,
-                     absl::StrCat(storage.root(), " holds what a later version of Cairn has put there (",
-                                  storage.FullPath(EpochPath(epoch)), " begins with ", words[0], ")"),
-                     {{"file", storage.FullPath(EpochPath(epoch))}, {"root", storage.root()}});
+                     absl::StrCat(storage.root(), " holds what a later version of Cairn has put there (", file,
+                                  " begins with ", words[0], ")"),
+                     {{"file", file}, {"root", storage.root()}});
   }
-  if (words.size() < 4) return RootHolder{"an unknown process", "", ""};
-  RootHolder holder = {absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", epoch, ")"), words[3], ""};
+  const S3Object& object = record.object;
+  Holding holding = {
+      {"an unknown process", "", ""}, object.now - object.modified <= S3RootLock::kLease, object.modified};
+  if (words.size() < 4) return holding;
+  holding.alive = holding.alive && (words.size() < 5 || words[4] != kGivenBack);
+  holding.holder = {absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", epoch, ")"), words[3], ""};
+  if (!holding.alive) return holding;
   const std::vector<std::string> told = WordsOf(storage.Read(kAddressPath, kMaxBytes).value_or(""));
-  if (told.size() == 2 && told[0] == absl::StrCat(epoch)) holder.address = told[1];
-  return holder;
+  if (told.size() == 2 && told[0] == absl::StrCat(epoch)) holding.holder.address = told[1];
+  return holding;
 }
 
 absl::Status InUse(const std::string& root, const RootHolder& holder) {
@@ -114,8 +121,6 @@ absl::Status CheckNotWithin(const std::string& root, S3Client& client) {
   return absl::OkStatus();
 }
 
-std::string LeaseText(uint64_t epoch, bool held) { return absl::StrCat(epoch, held ? " held\n" : " given-back\n"); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage, S3Client& client,
@@ -127,29 +132,27 @@ absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage
   for (;;) {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t newest, NewestEpoch(client, 0));
     if (newest != 0) {
-      CAIRN_ASSIGN_OR_RETURN(const RootHolder holder, HolderIn(storage, newest));
-      CAIRN_ASSIGN_OR_RETURN(const bool alive, IsAlive(storage, client, newest));
-      if (alive) {
-        if (clock.SteadyNow() >= deadline) return InUse(storage.root(), holder);
-        if (!told) waiting(holder.text);
+      const auto holding = ReadEpoch(storage, client, newest);
+      // Whoever took the next epoch has removed it meanwhile.
+      if (HasReason(holding.status(), Reason::kFileMissing)) continue;
+      CAIRN_RETURN_IF_ERROR(holding.status());
+      if (holding->alive) {
+        if (clock.SteadyNow() >= deadline) return InUse(storage.root(), holding->holder);
+        if (!told) waiting(holding->holder.text);
         told = true;
         std::this_thread::sleep_for(absl::ToChronoMilliseconds(kRetry));
         continue;
       }
     }
     const uint64_t epoch = newest + 1;
-    const std::string record = absl::StrFormat("%s %u %d %s\n", kFormat, epoch, getpid(), HostName());
-    absl::Time began;
-    const PutResult put = client.PutObject(absl::StrCat(client.address().prefix, EpochPath(epoch)), record,
-                                           /*if_absent=*/true, &began);
-    CAIRN_RETURN_IF_ERROR(put.put.status());
-    if (*put.put == Put::kExists) continue;  // another one was faster
-    std::unique_ptr<S3RootLock> lock(new S3RootLock(storage, client, epoch, began));
-    CAIRN_RETURN_IF_ERROR(storage.PutReplacing(kLeasePath, LeaseText(epoch, true)));
+    CAIRN_ASSIGN_OR_RETURN(const Put put, storage.PutIfAbsent(EpochPath(epoch), Record(epoch, /*held=*/true)));
+    if (put == Put::kExists) continue;  // another one was faster
+    CAIRN_ASSIGN_OR_RETURN(const Holding own, ReadEpoch(storage, client, epoch));
+    std::unique_ptr<S3RootLock> lock(new S3RootLock(storage, client, epoch, own.written));
     // Records below the newest one are removed, so a slow process could have taken a number anew.
     CAIRN_RETURN_IF_ERROR(lock->Check());
     CAIRN_ASSIGN_OR_RETURN(lock->renewal_, StartThread("to hold the root", [lock = lock.get()] { lock->Renew(); }));
-    if (epoch > 1) storage.RemoveAll(EpochPath(epoch - 1)).IgnoreError();
+    RemoveOlder(client, epoch);
     return lock;
   }
 }
@@ -157,9 +160,11 @@ absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage
 absl::StatusOr<std::optional<RootHolder>> S3RootLock::HolderOf(Storage& storage, S3Client& client) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t newest, NewestEpoch(client, 0));
   if (newest == 0) return std::nullopt;
-  CAIRN_ASSIGN_OR_RETURN(const bool alive, IsAlive(storage, client, newest));
-  if (!alive) return std::nullopt;
-  return HolderIn(storage, newest);
+  const auto holding = ReadEpoch(storage, client, newest);
+  if (HasReason(holding.status(), Reason::kFileMissing)) return std::nullopt;
+  CAIRN_RETURN_IF_ERROR(holding.status());
+  if (!holding->alive) return std::nullopt;
+  return holding->holder;
 }
 
 S3RootLock::~S3RootLock() {
@@ -171,7 +176,12 @@ S3RootLock::~S3RootLock() {
   }
   renewal_.join();
   // Else the next one would wait for the lease to end. Nothing is lost if this fails.
-  if (Look().ok()) storage_.PutReplacing(kLeasePath, LeaseText(epoch_, false)).IgnoreError();
+  WriteRecord(/*held=*/false);
+}
+
+void S3RootLock::WriteRecord(bool held) {
+  // A record of a lost epoch is gone, and stays so.
+  if (Look().ok()) storage_.PutReplacing(EpochPath(epoch_), Record(epoch_, held)).IgnoreError();
 }
 
 void S3RootLock::Renew() {
@@ -181,8 +191,7 @@ void S3RootLock::Renew() {
       if (!ending_) changed_.WaitFor(mutex_, kRenewal);
       if (ending_) return;
     }
-    // Whoever has the root now must not find this one's lease.
-    if (Look().ok()) storage_.PutReplacing(kLeasePath, LeaseText(epoch_, true)).IgnoreError();
+    WriteRecord(/*held=*/true);
   }
 }
 
@@ -194,7 +203,8 @@ absl::Status S3RootLock::Look() const {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t newest, NewestEpoch(client_, epoch_));
   if (newest == epoch_) return absl::OkStatus();
   const std::string holder =
-      newest == 0 ? "" : HolderIn(storage_, newest).value_or(RootHolder{"an unknown process", "", ""}).text;
+      newest == 0 ? ""
+                  : ReadEpoch(storage_, client_, newest).value_or(Holding{{"an unknown process", "", ""}}).holder.text;
   return MakeError(
       Reason::kRootInUse,
       newest == 0 ? absl::StrCat(storage_.FullPath(EpochPath(epoch_)), " is gone: nobody knows who serves the root")

@@ -1,7 +1,7 @@
 // The lock of a root in an object store. Each holder puts a record ".cairn/epochs/N" that did not stand, with an N
 // above all before: so only one process has each epoch, and whoever finds a higher one than its own has lost the root.
-// While it holds the root it writes ".cairn/lease" anew every ten seconds; a lease that was not written for thirty, by
-// the clock of the store, belongs to a process that is gone.
+// The record is also the holder's lease: it writes the record anew every five seconds. A record that was not written
+// for fifteen, by the clock of the store, belongs to a process that is gone.
 #ifndef CAIRN_STORE_S3_S3_ROOT_LOCK_H_
 #define CAIRN_STORE_S3_S3_ROOT_LOCK_H_
 
@@ -25,8 +25,8 @@ namespace cairn {
 
 class S3RootLock : public RootLock {
  public:
-  static constexpr absl::Duration kLease = absl::Seconds(30);
-  static constexpr absl::Duration kRenewal = absl::Seconds(10);
+  static constexpr absl::Duration kLease = absl::Seconds(15);
+  static constexpr absl::Duration kRenewal = absl::Seconds(5);
 
   // Takes the lock, as Storage::TakeRoot says. `client` is that of `storage`; both must outlive the lock.
   static absl::StatusOr<std::unique_ptr<S3RootLock>> Acquire(Storage& storage, S3Client& client,
@@ -48,7 +48,9 @@ class S3RootLock : public RootLock {
       : storage_(storage), client_(client), epoch_(epoch), began_(began) {}
 
   absl::Status Look() const override;
-  // Writes the lease anew until the lock goes.
+  // Writes the record anew, or says in it that the root was given back, unless the root is lost.
+  void WriteRecord(bool held);
+  // Writes the record anew until the lock goes.
   void Renew();
 
   Storage& storage_;

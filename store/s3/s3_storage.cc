@@ -47,6 +47,12 @@ absl::StatusOr<std::unique_ptr<StoredFile>> S3Storage::Open(std::string_view pat
   return S3File::Open(*client_, std::move(key), FullPath(path), options);
 }
 
+absl::StatusOr<std::string> S3Storage::Read(std::string_view path, uint64_t max_bytes, Cache) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
+  CAIRN_ASSIGN_OR_RETURN(S3Content content, client_->Fetch(key, max_bytes));
+  return std::move(content.bytes);
+}
+
 bool S3Storage::Exists(std::string_view path) {
   const auto key = KeyOf(path);
   if (!key.ok()) return false;
@@ -162,8 +168,9 @@ absl::Status S3Storage::RemoveUnfinished(std::string_view directory, absl::Time 
   absl::Status first;
   for (const S3Client::Upload& upload : uploads) {
     // What is in a directory below belongs to somebody else, unless all of it goes.
-    const bool below = upload.key.find('/', prefix.size()) != upload.key.npos && before != absl::InfiniteFuture();
-    if (below || upload.begun >= before) continue;
+    const bool all = before == absl::InfiniteFuture();
+    const bool below = upload.key.find('/', prefix.size()) != upload.key.npos;
+    if (!all && (below || upload.begun >= before)) continue;
     if (const absl::Status aborted = client_->Abort(upload.key, upload.id); first.ok()) first = aborted;
   }
   return first;
@@ -173,6 +180,8 @@ absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot(absl::Duration pat
                                                               const Waiting& waiting) {
   return S3RootLock::Acquire(*this, *client_, patience, clock, waiting);
 }
+
+absl::Duration S3Storage::LockOutlivesHolder() const { return S3RootLock::kLease; }
 
 absl::StatusOr<std::optional<RootHolder>> S3Storage::HolderOfRoot() { return S3RootLock::HolderOf(*this, *client_); }
 

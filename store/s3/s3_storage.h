@@ -31,9 +31,12 @@ class S3Storage : public Storage {
                                                          const Options& options = {});
 
   using Storage::PutReplacing;
+  using Storage::Read;
   using Storage::Sync;
 
   absl::StatusOr<std::unique_ptr<StoredFile>> Open(std::string_view path, const OpenOptions& options = {}) override;
+  // One request.
+  absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes, Cache cache) override;
   bool Exists(std::string_view path) override;
   absl::StatusOr<std::vector<Entry>> List(std::string_view directory) override;
   absl::StatusOr<std::vector<std::optional<uint64_t>>> SizesOf(std::string_view directory,
@@ -55,6 +58,7 @@ class S3Storage : public Storage {
     return std::vector<absl::Status>(directories.size());
   }
 
+  absl::Duration LockOutlivesHolder() const override;
   absl::StatusOr<std::optional<RootHolder>> HolderOfRoot() override;
   // The message names the store if it takes a condition and does not keep it.
   absl::Status ProbeAtomicCreate() override;

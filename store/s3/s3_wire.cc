@@ -24,13 +24,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/resources/memory.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
-// A listing of 1,000 names has less than 1 MiB.
-constexpr uint64_t kMaxAnswerBytes = uint64_t{16} << 20;
 constexpr uint32_t kConnectTimeoutMs = 5000;
 
 aws_allocator* Allocator() {
@@ -81,31 +80,48 @@ struct Exchange {
   Event signed_event, connected, ended;
 };
 
+// Takes a part of an answer by `take`, which must throw nothing into the libraries. If that fails, the exchange ends.
+template <typename Take>
+int TakePart(Exchange& exchange, Take&& take) {
+  exchange.answer.refused = WithMemory("for the answer of an object store", take);
+  return exchange.answer.refused.ok() ? AWS_OP_SUCCESS : aws_raise_error(AWS_ERROR_SHORT_BUFFER);
+}
+
 int OnHeaders(aws_http_stream* stream, aws_http_header_block block, const aws_http_header* headers, size_t count,
               void* data) {
   auto& exchange = *static_cast<Exchange*>(data);
   if (block == AWS_HTTP_HEADER_BLOCK_INFORMATIONAL) return AWS_OP_SUCCESS;
   aws_http_stream_get_incoming_response_status(stream, &exchange.answer.status);
-  for (size_t i = 0; i < count; ++i) {
-    exchange.answer.headers[absl::AsciiStrToLower(std::string(TextOf(headers[i].name)))] =
-        std::string(TextOf(headers[i].value));
-  }
-  return AWS_OP_SUCCESS;
+  return TakePart(exchange, [&] {
+    for (size_t i = 0; i < count; ++i) {
+      exchange.answer.headers[absl::AsciiStrToLower(std::string(TextOf(headers[i].name)))] =
+          std::string(TextOf(headers[i].value));
+    }
+    return absl::OkStatus();
+  });
 }
 
 int OnBody(aws_http_stream*, const aws_byte_cursor* bytes, void* data) {
   auto& exchange = *static_cast<Exchange*>(data);
-  S3Answer& answer = exchange.answer;
-  const S3Request& request = *exchange.request;
-  if (request.to != nullptr && answer.status >= 200 && answer.status < 300) {
-    if (bytes->len > request.to_bytes - answer.received) return aws_raise_error(AWS_ERROR_SHORT_BUFFER);
-    std::memcpy(request.to + answer.received, bytes->ptr, bytes->len);
-    answer.received += bytes->len;
-    return AWS_OP_SUCCESS;
-  }
-  if (bytes->len > kMaxAnswerBytes - answer.body.size()) return aws_raise_error(AWS_ERROR_SHORT_BUFFER);
-  answer.body.append(TextOf(*bytes));
-  return AWS_OP_SUCCESS;
+  return TakePart(exchange, [&]() -> absl::Status {
+    S3Answer& answer = exchange.answer;
+    const S3Request& request = *exchange.request;
+    const bool good = answer.status >= 200 && answer.status < 300;
+    const bool to_caller = request.to != nullptr && good;
+    const uint64_t received = to_caller ? answer.received : answer.body.size();
+    const uint64_t max_bytes = good ? request.max_bytes : S3Request::kMaxWords;
+    if (bytes->len > max_bytes - std::min(received, max_bytes)) {
+      return MakeError(Reason::kMessageTooLarge,
+                       absl::StrCat("the store answers with more than ", max_bytes, " bytes"));
+    }
+    if (to_caller) {
+      std::memcpy(request.to + answer.received, bytes->ptr, bytes->len);
+      answer.received += bytes->len;
+    } else {
+      answer.body.append(TextOf(*bytes));
+    }
+    return absl::OkStatus();
+  });
 }
 
 void OnComplete(aws_http_stream*, int error, void* data) { static_cast<Exchange*>(data)->ended.Set(error); }

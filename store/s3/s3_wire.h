@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "store/s3/s3_address.h"
@@ -23,17 +24,25 @@ struct S3Request {
   std::string query;  // encoded: "uploads" or "partNumber=1&uploadId=x"
   std::vector<std::pair<std::string, std::string>> headers;
   std::string_view body;  // stands until Send has returned
+  // The body of a good answer is that of an object, and not the store's own words.
+  bool content = false;
   // Where the body of an answer with a status of 2xx goes. Null: to S3Answer::body.
   char* to = nullptr;
-  uint64_t to_bytes = 0;
+  // The body of a good answer has at most so many bytes.
+  uint64_t max_bytes = kMaxWords;
+  // The store's own words are shorter: a listing of 1,000 names has less than 1 MiB.
+  static constexpr uint64_t kMaxWords = uint64_t{16} << 20;
 };
 
 struct S3Answer {
   int status = 0;                              // of HTTP; 0: no whole answer came
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  uint64_t received = 0;        // bytes that went to S3Request::to
-  std::string trouble;          // why no whole answer came
+  uint64_t received = 0;  // bytes that went to S3Request::to
+  std::string trouble;    // why no whole answer came
+  // Why the answer was not taken whole, though the store gave it. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has more
+  // bytes than the request allows; (MEMORY_LIMIT).
+  absl::Status refused;
   bool sent = false;            // the store may have done what was asked
   bool no_credentials = false;  // no credentials were found
 

@@ -48,7 +48,10 @@ class Storage {
   virtual absl::StatusOr<std::unique_ptr<StoredFile>> Open(std::string_view path, const OpenOptions& options = {}) = 0;
   // Reads all of a file. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has more than `max_bytes`; (MEMORY_LIMIT). With
   // Cache::kBypass this is a second opinion on bytes that look damaged.
-  absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes, Cache cache = Cache::kUse);
+  virtual absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes, Cache cache);
+  absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes) {
+    return Read(path, max_bytes, Cache::kUse);
+  }
   // Says whether anything has this path, or is below it. An error counts as no.
   virtual bool Exists(std::string_view path) = 0;
 
@@ -134,6 +137,8 @@ class Storage {
   absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Clock& clock) {
     return TakeRoot(absl::ZeroDuration(), clock, [](const std::string&) {});
   }
+  // How long the lock of a process that was killed keeps others out.
+  virtual absl::Duration LockOutlivesHolder() const { return absl::ZeroDuration(); }
   // Returns who holds the root's lock now; nothing if nobody does.
   virtual absl::StatusOr<std::optional<RootHolder>> HolderOfRoot() = 0;
 

@@ -6,6 +6,7 @@ caller is told, differ by the kind of fault: see FAULTS.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import http.server
 import random
@@ -24,9 +25,26 @@ FAULTS = {
     "silence": "no answer; nothing was done",
     "late_silence": "no answer; it was done",
     "truncated": "the answer ends in its middle; it was done",
+    "late": "the connection breaks; it is done later",
+    "repeated": "it is done twice; the first answer is told",
+    "slow": "the answer comes in small pieces; it was done",
 }
+# What a store must be believed not to do, unless it sends checksums along, or TLS protects what it says.
+CORRUPTION = {"corrupted": "one byte of an object differs in the answer"}
 
 _ERROR = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>planted</Message></Error>'
+
+
+def _send(store: urllib.parse.SplitResult, command: str, path: str, headers, body: bytes):
+    """Sends a request to the store; its answer, and the body of that."""
+    connection = http.client.HTTPConnection(store.hostname, store.port, timeout=60)
+    with contextlib.closing(connection):
+        connection.putrequest(command, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers:
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer, answer.read()
 
 
 class FaultProxy:
@@ -48,6 +66,7 @@ class FaultProxy:
         self._closing = threading.Event()
         self.met: dict[str, int] = dict.fromkeys(kinds, 0)
         self.requests: list[tuple[str, str]] = []
+        self._late: list[threading.Timer] = []
         store = urllib.parse.urlsplit(endpoint)
         proxy = self
 
@@ -58,15 +77,7 @@ class FaultProxy:
                 pass
 
             def _forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
-                connection = http.client.HTTPConnection(store.hostname, store.port, timeout=60)
-                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-                for name, value in self.headers.items():
-                    connection.putheader(name, value)
-                connection.endheaders(body)
-                answer = connection.getresponse()
-                content = answer.read()
-                connection.close()
-                return answer, content
+                return _send(store, self.command, self.path, self.headers.items(), body)
 
             def _break(self) -> None:
                 self.close_connection = True
@@ -100,7 +111,15 @@ class FaultProxy:
                 if fault == "silence":
                     proxy._closing.wait(silence)
                     return self._break()
+                if fault == "late":
+                    proxy._send_later(store, self.command, self.path, self.headers.items(), body)
+                    return self._break()
                 answer, content = self._forward(body)
+                if fault == "repeated":
+                    self._forward(body)
+                if fault == "corrupted" and self.command == "GET" and "?" not in self.path and content:
+                    at = proxy._place(len(content))
+                    content = content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]
                 if fault == "late_error":
                     return self._error(500, b"InternalError")
                 if fault == "late_reset":
@@ -116,6 +135,11 @@ class FaultProxy:
                 if length is not None and answer.status != 204:
                     self.send_header("Content-Length", length)
                 self.end_headers()
+                if fault == "slow":
+                    for at in range(0, len(content), len(content) // 8 + 1):
+                        proxy._closing.wait(0.05)
+                        self.wfile.write(content[at : at + len(content) // 8 + 1])
+                    return None
                 if fault == "truncated":
                     self.wfile.write(content[: len(content) // 2])
                     return self._break()
@@ -139,7 +163,24 @@ class FaultProxy:
             self.met[fault] += 1
             return fault
 
+    def _send_later(self, *request: object) -> None:
+        def send() -> None:
+            # A store that has ended, or closes the connection, has not taken it.
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                _send(*request)
+
+        with self._lock:
+            timer = threading.Timer(self._random.uniform(0.5, 4), send)
+            self._late.append(timer)
+        timer.start()
+
+    def _place(self, size: int) -> int:
+        with self._lock:
+            return self._random.randrange(size)
+
     def close(self) -> None:
         self._closing.set()
+        for timer in self._late:
+            timer.join()
         self._server.shutdown()
         self._server.server_close()

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
@@ -43,7 +44,10 @@ TEST(S3StorageTest, TakeRoot_TheHolderLostItsEpoch_ItsCheckSaysSo) {
   const auto first = (*storage)->TakeRoot(Clock::Real());
   ASSERT_TRUE(first.ok()) << first.status();
   // As if its lease had grown old.
-  ASSERT_TRUE((*storage)->PutReplacing(".cairn/lease", absl::StrCat((*first)->epoch(), " given-back\n")).ok());
+  ASSERT_TRUE(
+      (*storage)
+          ->PutReplacing(absl::StrFormat(".cairn/epochs/%020u", (*first)->epoch()), "epoch/2 1 1 gone given-back\n")
+          .ok());
   const auto second = (*storage)->TakeRoot(Clock::Real());
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_TRUE(HasReason((*first)->Check(), Reason::kRootInUse));

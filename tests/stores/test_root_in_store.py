@@ -15,8 +15,8 @@ WHOLE = {"large": noise((4096, 1400), np.float32, 1), "small": noise((33, 17), n
 
 
 @pytest.fixture
-def store(endpoint, monkeypatch):
-    """Sets what processes need to use a store: store(ENDPOINT)."""
+def use(endpoint, monkeypatch):
+    """Sets what processes need to use a store, for this one: use(ENDPOINT)."""
 
     def use(address):
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
@@ -44,7 +44,7 @@ def save_and_load(root: str) -> None:
         on_ranks(cluster, work)
 
 
-def test_what_was_saved_is_loaded_and_read_by_commands(store):
+def test_what_was_saved_is_loaded_and_read_by_commands(use):
     root = "s3://models/plain"
     save_and_load(root)
     for command in ("list demo", "verify demo@20", "diff demo@10 demo@20", "jobs"):
@@ -54,9 +54,9 @@ def test_what_was_saved_is_loaded_and_read_by_commands(store):
         assert "20" in result.stdout and "error" not in result.stderr, (command, result.stdout, result.stderr)
 
 
-def test_a_disturbed_store_only_slows(store, endpoint):
+def test_a_disturbed_store_only_slows(use, endpoint):
     proxy = FaultProxy(endpoint, probability=0.1, kinds=("slow_down", "late_error", "reset", "late_reset", "truncated"))
-    store(proxy.endpoint)
+    use(proxy.endpoint)
     try:
         save_and_load("s3://models/disturbed")
     finally:

@@ -26,17 +26,17 @@ def run_suite(endpoint: str, *arguments: str, **environment: str) -> subprocess.
     )
 
 
-def test_conformance(endpoint):
-    result = run_suite(endpoint)
+def test_conformance(store):
+    result = run_suite(store.endpoint, f"--gtest_filter=*-{store.left_out}")
     assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_conformance_with_one_kind_of_fault(endpoint, kind):
-    proxy = FaultProxy(endpoint, probability=0.1, kinds=(kind,))
+def test_conformance_with_one_kind_of_fault(store, kind):
+    proxy = FaultProxy(store.endpoint, probability=0.1, kinds=(kind,))
     try:
         few = "*PutIfAbsent_Eight*:*ClaimDirectory*:*Finish*:*Create_Chunks*:*RemoveAll*:*TakeRoot_Another*"
-        result = run_suite(proxy.endpoint, f"--gtest_filter={few}")
+        result = run_suite(proxy.endpoint, f"--gtest_filter={few}-{store.left_out}")
     finally:
         proxy.close()
     assert result.returncode == 0, result.stdout
@@ -67,8 +67,10 @@ def test_conformance_over_tls(tmp_path):
     assert strange.returncode != 0 and "TLS" in strange.stdout
 
 
-def test_a_store_that_ignores_conditions_is_refused(endpoint):
-    proxy = FaultProxy(endpoint, drop_conditions=True)
+def test_a_store_that_ignores_conditions_is_refused(store):
+    if store.checks_signatures:
+        pytest.skip("the condition is signed, so a proxy cannot take it away")
+    proxy = FaultProxy(store.endpoint, drop_conditions=True)
     try:
         result = run_suite(proxy.endpoint, "--gtest_filter=*ProbeAtomicCreate*")
     finally:
