@@ -74,6 +74,8 @@ std::string Absolute(const std::string& path) {
   return error ? path : whole.string();
 }
 
+std::string AbsoluteRoot(const std::string& root) { return IsDirectoryRoot(root) ? Absolute(root) : root; }
+
 // Returns the words of the command that this process runs.
 std::vector<std::string> OwnCommandLine() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -85,7 +87,10 @@ std::vector<std::string> OwnCommandLine() {
 }  // namespace
 
 void AddLocalClusterOptions(Command& command, LocalClusterOptions& options) {
-  command.AddOption("--root", options.root, "Directory of all checkpoints; it is made if missing").Required();
+  command
+      .AddOption("--root", options.root,
+                 "Directory of all checkpoints, which is made if missing, or s3://BUCKET/PREFIX")
+      .Required();
   command.AddOption("--job", options.job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
   command.AddOption("--run-directory", options.run_directory,
                     "Directory for sockets and logs (default: one for this user and job, in XDG_RUNTIME_DIR or /tmp)");
@@ -136,7 +141,7 @@ absl::Status LocalCluster::Start() {
   const std::string& directory = options_.run_directory;
   CAIRN_ASSIGN_OR_RETURN(
       directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory)));
-  const std::string root = IsDirectoryRoot(options_.root) ? Absolute(options_.root) : options_.root;
+  const std::string root = AbsoluteRoot(options_.root);
   CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, root));
   if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
   CAIRN_RETURN_IF_ERROR(PlanServices());
@@ -208,7 +213,7 @@ absl::Status LocalCluster::AwaitRoot() const {
 }
 
 absl::Status LocalCluster::PlanServices() {
-  const std::string root = Absolute(options_.root);
+  const std::string root = AbsoluteRoot(options_.root);
   std::vector<std::string> access;
   if (!context_.token_file.empty()) access = {"--token-file", Absolute(context_.token_file)};
   if (context_.insecure) access = {"--insecure"};

@@ -1,5 +1,6 @@
 """Object stores for the tests of this folder: moto, and with tools/test --stores Ceph too."""
 
+import collections.abc
 import dataclasses
 import os
 
@@ -20,12 +21,14 @@ class Store:
     """A store with the bucket "models".
 
     `checks_signatures`: what a proxy changes in a request, such a store refuses. `left_out`: the tests of the suite, as
-    a filter of GoogleTest, of what the store does not do, and what Cairn does without.
+    a filter of GoogleTest, of what the store does not do, and what Cairn does without. `make_user(NAME, KEY, SECRET)`
+    makes a user without rights, in a store that has users.
     """
 
     endpoint: str
     checks_signatures: bool = False
     left_out: str = ""
+    make_user: collections.abc.Callable[[str, str, str], None] | None = None
 
 
 @pytest.fixture(scope="session", params=STORES)
@@ -41,7 +44,8 @@ def store(request, tmp_path_factory):
             server.make_user("owner", ACCESS, SECRET)
             make_bucket(server.endpoint)
             # Ceph 16 ignores the condition of CompleteMultipartUpload.
-            yield Store(server.endpoint, checks_signatures=True, left_out="*Finish_TheNameIsTaken*")
+            yield Store(server.endpoint, checks_signatures=True, left_out="*Finish_TheNameIsTaken*",
+                        make_user=server.make_user)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import http.server
 import random
 import socket
 import threading
+import time
 import urllib.parse
 
 # What the caller is told, and whether the store has done what was asked.
@@ -49,7 +50,14 @@ def _send(store: urllib.parse.SplitResult, command: str, path: str, headers, bod
 
 class FaultProxy:
     """Runs in threads of this process until `close`. With `drop_conditions` it makes of the store one that takes
-    "If-None-Match" and does not keep it; with `region` one whose bucket is in another region."""
+    "If-None-Match" and does not keep it; with `region` one whose bucket is in another region; with `expires` one that
+    refuses an access key from that time on (time.monotonic()). It may also stand as the proxy of an HTTP client.
+
+    Attributes:
+      met: how often each kind of fault came.
+      requests: the method and the path of each request.
+      access_keys: with which the requests were signed, in the order in which they were first seen.
+    """
 
     def __init__(
         self,
@@ -60,12 +68,14 @@ class FaultProxy:
         kinds: tuple[str, ...] = tuple(FAULTS),
         drop_conditions: bool = False,
         region: str = "",
+        expires: dict[str, float] | None = None,
     ):
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.met: dict[str, int] = dict.fromkeys(kinds, 0)
         self.requests: list[tuple[str, str]] = []
+        self.access_keys: list[str] = []
         self._late: list[threading.Timer] = []
         store = urllib.parse.urlsplit(endpoint)
         proxy = self
@@ -95,6 +105,14 @@ class FaultProxy:
 
             def _serve(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if self.path.startswith("http://"):  # as clients ask a proxy
+                    self.path = "/" + self.path.split("/", 3)[3]
+                    self.headers.replace_header("Host", store.netloc)
+                access_key = self.headers.get("Authorization", "").partition("Credential=")[2].split("/")[0]
+                if access_key not in proxy.access_keys:
+                    proxy.access_keys.append(access_key)
+                if time.monotonic() > (expires or {}).get(access_key, float("inf")):
+                    return self._error(403, b"ExpiredToken")
                 if drop_conditions:
                     del self.headers["If-None-Match"]
                 if region:

@@ -26,6 +26,18 @@ def run_suite(endpoint: str, *arguments: str, **environment: str) -> subprocess.
     )
 
 
+def make_certificate(directory: pathlib.Path, host: str) -> tuple[pathlib.Path, pathlib.Path]:
+    """Makes the certificate of a host, which is its own authority; the files of it and of its key."""
+    certificate, key = directory / "certificate.pem", directory / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={host}"]
+        + ["-addext", f"subjectAltName=DNS:{host}", "-keyout", key, "-out", certificate],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    return certificate, key
+
+
 def test_conformance(store):
     result = run_suite(store.endpoint, f"--gtest_filter=*-{store.left_out}")
     assert result.returncode == 0, result.stdout
@@ -51,13 +63,7 @@ def test_a_bucket_that_is_not_there_is_named(endpoint):
 
 
 def test_conformance_over_tls(tmp_path):
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
+    certificate, key = make_certificate(tmp_path, "localhost")
     with moto(tmp_path, str(certificate), str(key)) as port:
         make_bucket(f"https://localhost:{port}", str(certificate))
         few = "--gtest_filter=*PutIfAbsent_TheName*:*Create_Chunks*"
