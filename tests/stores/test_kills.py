@@ -1,4 +1,4 @@
-"""Processes are killed while a store is disturbed. What was said to be committed must stand, whole, and nothing else."""
+"""Processes are killed while a store is disturbed. What was said to be committed must stand whole, and nothing else."""
 
 import contextlib
 import json
