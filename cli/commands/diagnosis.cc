@@ -21,6 +21,8 @@ constexpr uint64_t kOpenFilesWanted = 4096;
 constexpr uint64_t kInodesWanted = 100000;
 // A network file system rounds times to seconds.
 constexpr absl::Duration kClockTolerance = absl::Seconds(2);
+// An upload belongs to a save that may go on for so long.
+constexpr absl::Duration kUploadOfSave = absl::Hours(24);
 constexpr absl::Duration kClockFault = absl::Minutes(1);
 // In addition to its staging buffer an agent needs two read buffers of 32 MiB, and memory for itself.
 constexpr uint64_t kBesidesTheSlab = uint64_t{128} << 20;
@@ -52,7 +54,7 @@ Finding JudgeRoot(const std::string& root, const absl::Status& probe) {
   return {Level::kOk, "root", absl::StrCat(root, ": files can be created there atomically and exclusively"), ""};
 }
 
-Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state) {
+Finding JudgeFreeSpace(const StorageFacts::FreeSpace& free, uint64_t state) {
   const std::string there = absl::StrCat(Size(free.bytes), " are free");
   const std::string next = "Make room: `cairn prune JOB --keep-last 3 --dry-run` shows what could be deleted.";
   if (free.all_inodes > 0 && free.inodes < kInodesWanted) {
@@ -102,6 +104,17 @@ Finding JudgeClock(absl::Duration storage_ahead) {
   if (off <= kClockTolerance) return {Level::kOk, "clock", text, ""};
   return {off > kClockFault ? Level::kFault : Level::kWarning, "clock", text,
           "Synchronize both clocks by NTP: times of checkpoints are compared with times of files."};
+}
+
+Finding JudgeUploads(const StorageFacts::Uploads& uploads, absl::Time now) {
+  if (uploads.count == 0) return {Level::kOk, "uploads", "no upload was left unfinished", ""};
+  const absl::Duration age = now - uploads.oldest;
+  const std::string text = absl::StrCat(uploads.count, uploads.count == 1 ? " upload is" : " uploads are",
+                                        " unfinished, the oldest was begun ", DurationText(age), " ago");
+  if (age <= kUploadOfSave) return {Level::kOk, "uploads", text, ""};
+  return {Level::kWarning, "uploads", text,
+          "They cost money. A starting coordinator removes those that are older than a day; let a rule of the bucket "
+          "do so too (AbortIncompleteMultipartUpload)."};
 }
 
 Finding JudgeOpenFiles(uint64_t limit) {

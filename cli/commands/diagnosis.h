@@ -13,6 +13,7 @@
 #include "agent/staging/memory_limit.h"
 #include "cli/base/own_name.h"
 #include "common/status/status.h"
+#include "store/storage/storage_facts.h"
 
 namespace cairn::cli {
 
@@ -32,13 +33,8 @@ std::string LevelName(Finding::Level level);
 // `probe`: the result of PosixStorage::Open or ProbeAtomicCreate.
 Finding JudgeRoot(const std::string& root, const absl::Status& probe);
 
-struct FreeSpace {
-  uint64_t bytes = 0;   // available to this user
-  uint64_t inodes = 0;  // if all_inodes is 0, the file system does not count inodes
-  uint64_t all_inodes = 0;
-};
 // Judges whether there is room for checkpoints. `state`: the size of one checkpoint in bytes; 0 if not known.
-Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state);
+Finding JudgeFreeSpace(const StorageFacts::FreeSpace& free, uint64_t state);
 
 // `error`: the errno of a write with O_DIRECT; 0 if it succeeded.
 Finding JudgeDirectIo(int error);
@@ -49,6 +45,9 @@ Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state)
 
 // `storage_ahead`: how far the storage's clock, which sets the times of files, is ahead of this machine's.
 Finding JudgeClock(absl::Duration storage_ahead);
+
+// Judges what uploads to an object store were left unfinished.
+Finding JudgeUploads(const StorageFacts::Uploads& uploads, absl::Time now);
 
 Finding JudgeOpenFiles(uint64_t limit);
 

@@ -21,6 +21,13 @@ TEST(DiagnosisTest, Root_ProbeFails_IsAFaultWithItsNextAction) {
   EXPECT_FALSE(fault.next.empty());
 }
 
+TEST(DiagnosisTest, Uploads_OlderThanAnySave_Warn) {
+  const absl::Time now = absl::FromUnixSeconds(1'000'000'000);
+  EXPECT_EQ(JudgeUploads({}, now).level, Level::kOk);
+  EXPECT_EQ(JudgeUploads({2, now - absl::Hours(1)}, now).level, Level::kOk) << "a save may be under way";
+  EXPECT_EQ(JudgeUploads({2, now - absl::Hours(30)}, now).level, Level::kWarning);
+}
+
 TEST(DiagnosisTest, FreeSpace_AgainstACheckpoint_FaultsIfNotOneMoreFits) {
   EXPECT_EQ(JudgeFreeSpace({10 * kGiB}, kGiB).level, Level::kOk);
   EXPECT_EQ(JudgeFreeSpace({2 * kGiB}, kGiB).level, Level::kWarning);

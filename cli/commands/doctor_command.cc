@@ -1,11 +1,8 @@
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,16 +25,13 @@
 #include "cli/views/timeline_view.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
-#include "common/file/confined_directory.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
-#include "common/resources/aligned_buffer.h"
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/open/open_storage.h"
 #include "store/posix/nested_root.h"
-#include "store/posix/posix_storage.h"
 #include "store/read/check_files.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/stored_jobs.h"
@@ -65,20 +59,6 @@ struct Known {
   bool looked = false;  // the root or a coordinator was asked for it
   bool job = false;
 };
-
-// Writes a file, calls `written` for it, and removes it.
-template <typename Written>
-int WithProbeFile(ConfinedDirectory& root, int flags, Written written) {
-  const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
-  const auto file = root.OpenFile(path, O_RDWR | O_CREAT | O_EXCL | flags, 0600);
-  if (!file.ok()) return EINVAL;
-  const AlignedBuffer block(kIoAlignment);
-  int error = pwrite(file->get(), block.data(), block.size(), 0) == static_cast<ssize_t>(block.size()) ? 0 : errno;
-  if (error == 0 && fsync(file->get()) != 0) error = errno;
-  written(file->get());
-  unlink(absl::StrCat(root.path(), "/", path).c_str());
-  return error;
-}
 
 // Returns the size of the job's newest checkpoint; 0 if it has none.
 absl::StatusOr<StateSize> NewestOf(CheckpointStore& store, const std::string& job) {
@@ -158,18 +138,12 @@ void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& 
       findings.push_back({Finding::Level::kFault, "checkpoints", std::string(looked.message()), NextActionOf(looked)});
     }
   }
-  struct statvfs space = {};
-  if (statvfs(arguments.root.c_str(), &space) == 0) {
-    const FreeSpace free = {static_cast<uint64_t>(space.f_bavail) * space.f_frsize, space.f_favail, space.f_files};
-    findings.push_back(JudgeFreeSpace(free, state.all));
-  }
-  if (const auto* posix = dynamic_cast<const PosixStorage*>(storage->get())) {
-    findings.push_back(JudgeDirectIo(WithProbeFile(posix->directory(), O_DIRECT, [](int) {})));
-    WithProbeFile(posix->directory(), 0, [&](int file) {
-      struct stat info = {};
-      if (fstat(file, &info) != 0) return;
-      findings.push_back(JudgeClock(absl::TimeFromTimespec(info.st_mtim) - Clock::Real().WallNow()));
-    });
+  const StorageFacts facts = (*storage)->Facts();
+  if (facts.free.has_value()) findings.push_back(JudgeFreeSpace(*facts.free, state.all));
+  if (facts.direct_error.has_value()) findings.push_back(JudgeDirectIo(*facts.direct_error));
+  if (facts.clocks.has_value()) findings.push_back(JudgeClock(facts.clocks->storage - facts.clocks->machine));
+  if (facts.unfinished_uploads.has_value()) {
+    findings.push_back(JudgeUploads(*facts.unfinished_uploads, Clock::Real().WallNow()));
   }
   findings.push_back(JudgeMemory(ReadMemoryLimits(), state.of_a_rank));
 }

@@ -18,6 +18,7 @@
 #include "common/file/confined_directory.h"
 #include "common/file/secret_file.h"
 #include "store/posix/posix_calls.h"
+#include "store/posix/posix_facts.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
@@ -71,6 +72,7 @@ class PosixStorage : public Storage {
 
   absl::StatusOr<std::optional<RootHolder>> HolderOfRoot() override;
   absl::Status ProbeAtomicCreate() override;
+  StorageFacts Facts() override { return FactsOf(*directory_); }
   absl::StatusOr<uint64_t> Refresh() override { return directory_->Refresh(); }
 
  private:

@@ -17,6 +17,12 @@
 #include "store/s3/s3_root_lock.h"
 
 namespace cairn {
+namespace {
+
+// No save lasts so long, so an older upload was left by a process that is gone.
+constexpr absl::Duration kUploadOfSave = absl::Hours(24);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& root, bool create, const Clock& clock,
                                                            const Options& options) {
@@ -176,14 +182,41 @@ absl::Status S3Storage::RemoveUnfinished(std::string_view directory, absl::Time 
   return first;
 }
 
+void S3Storage::RemoveAbandoned(absl::Time before) {
+  const auto uploads = client_->Uploads(client_->address().prefix);
+  if (!uploads.ok()) return;
+  for (const S3Client::Upload& upload : *uploads) {
+    if (upload.begun < before) client_->Abort(upload.key, upload.id).IgnoreError();
+  }
+}
+
 absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot(absl::Duration patience, const Clock& clock,
                                                               const Waiting& waiting) {
-  return S3RootLock::Acquire(*this, *client_, patience, clock, waiting);
+  CAIRN_ASSIGN_OR_RETURN(auto lock, S3RootLock::Acquire(*this, *client_, patience, clock, waiting));
+  RemoveAbandoned(lock->began() - kUploadOfSave);
+  return lock;
 }
 
 absl::Duration S3Storage::LockOutlivesHolder() const { return S3RootLock::kLease; }
 
 absl::StatusOr<std::optional<RootHolder>> S3Storage::HolderOfRoot() { return S3RootLock::HolderOf(*this, *client_); }
+
+StorageFacts S3Storage::Facts() {
+  StorageFacts facts;
+  const std::string path = absl::StrCat(".cairn/clock-", RandomToken(8));
+  if (PutReplacing(path, "1").ok()) {
+    const auto object = client_->Head(absl::StrCat(client_->address().prefix, path));
+    if (object.ok()) facts.clocks = {object->now, Clock::Real().WallNow()};
+    RemoveAll(path).IgnoreError();
+  }
+  if (const auto uploads = client_->Uploads(client_->address().prefix); uploads.ok()) {
+    facts.unfinished_uploads = {uploads->size(), absl::InfiniteFuture()};
+    for (const S3Client::Upload& upload : *uploads) {
+      facts.unfinished_uploads->oldest = std::min(facts.unfinished_uploads->oldest, upload.begun);
+    }
+  }
+  return facts;
+}
 
 absl::Status S3Storage::ProbeAtomicCreate() {
   const std::string path = absl::StrCat(".cairn/probe-", RandomToken(8));

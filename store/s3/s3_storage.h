@@ -62,6 +62,7 @@ class S3Storage : public Storage {
   absl::StatusOr<std::optional<RootHolder>> HolderOfRoot() override;
   // The message names the store if it takes a condition and does not keep it.
   absl::Status ProbeAtomicCreate() override;
+  StorageFacts Facts() override;
   // Nothing is mounted here.
   absl::StatusOr<uint64_t> Refresh() override { return 0; }
 
@@ -71,6 +72,8 @@ class S3Storage : public Storage {
 
   absl::StatusOr<std::unique_ptr<RootLock>> LockRoot(absl::Duration patience, const Clock& clock,
                                                      const Waiting& waiting) override;
+  // Aborts uploads that were begun earlier, anywhere below the root. It does not matter if some stay.
+  void RemoveAbandoned(absl::Time before);
   absl::StatusOr<std::string> KeyOf(std::string_view path) const;
   // The beginning of all keys in a directory, "" for the root.
   absl::StatusOr<std::string> PrefixOf(std::string_view directory) const;

@@ -24,6 +24,7 @@
 #include "common/file/put_result.h"
 #include "store/storage/file_writer.h"
 #include "store/storage/root_lock.h"
+#include "store/storage/storage_facts.h"
 #include "store/storage/stored_file.h"
 
 namespace cairn {
@@ -145,6 +146,9 @@ class Storage {
   // Checks that PutIfAbsent can be trusted here, by doing it twice below ".cairn/". FAILED_PRECONDITION
   // (NO_ATOMIC_CREATE): it cannot.
   virtual absl::Status ProbeAtomicCreate() = 0;
+
+  // Finds out what a person should know of this storage. It may write and remove small files below ".cairn/".
+  virtual StorageFacts Facts() { return {}; }
 
   // Looks whether the root's path leads to another directory than the open one, because something was mounted or
   // unmounted there. If so, it opens that directory and uses it from now on; calls under way finish in the old one.

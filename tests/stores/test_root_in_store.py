@@ -8,7 +8,7 @@ import pytest
 
 import cairn
 from stores.fault_proxy import FaultProxy
-from stores.server import ACCESS, SECRET
+from stores.server import ACCESS, SECRET, amazons_client
 from testing.ranks import blank, noise, on_ranks, rows
 
 WHOLE = {"large": noise((4096, 1400), np.float32, 1), "small": noise((33, 17), np.float16, 2)}
@@ -52,6 +52,19 @@ def test_what_was_saved_is_loaded_and_read_by_commands(use):
             [f"{os.environ['CAIRN_BIN_DIR']}/cairn", *command.split(), "--root", root], capture_output=True, text=True
         )
         assert "20" in result.stdout and "error" not in result.stderr, (command, result.stdout, result.stderr)
+
+
+def test_doctor_tells_what_it_sees_of_a_store(use, endpoint):
+    root = "s3://models/doctor"
+    store = amazons_client(endpoint)
+    store.put_object(Bucket="models", Key="doctor/any", Body=b"1")
+    store.create_multipart_upload(Bucket="models", Key="doctor/demo/left")
+    result = subprocess.run(
+        [f"{os.environ['CAIRN_BIN_DIR']}/cairn", "doctor", "--root", root], capture_output=True, text=True
+    )
+    assert "1 upload is unfinished" in result.stdout, result.stdout + result.stderr
+    assert "the storage's clock is" in result.stdout
+    assert "ROOT_MISSING" not in result.stdout
 
 
 def test_a_disturbed_store_only_slows(use, endpoint):
