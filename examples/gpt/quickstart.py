@@ -8,6 +8,7 @@ says what was proven. Exit status 0 only if all of it held.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from own_store import is_wanted, own_store
 
 import cairn
 
@@ -146,9 +149,7 @@ def show(display: Display, *arguments: str) -> None:
         display.line(f"  {line}")
 
 
-def story(directory: pathlib.Path, steps: int, display: Display) -> str:
-    root = directory / "checkpoints"
-
+def story(directory: pathlib.Path, root: str, steps: int, display: Display) -> str:
     with cairn.local.Cluster(ranks=4, root=root, job=JOB) as cluster:
         display.head(f"A run that is never killed: {steps} steps on 4 ranks (FSDP2)")
         reference = Run(cluster, "reference", 4, "fsdp", directory, steps, agents=False)
@@ -233,13 +234,19 @@ def story(directory: pathlib.Path, steps: int, display: Display) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=48, help="length of the run that is compared with")
+    parser.add_argument("--root", help="where the checkpoints go: a directory, or s3://BUCKET/PREFIX; if nothing in the "
+                        "environment says which store that is, one is started for this run (default: a new directory)")
     parser.add_argument("--keep", action="store_true", help="keep the logs and checkpoints, and say where they are")
     arguments = parser.parse_args()
     display = Display()
     directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-quickstart-"))
     keep = arguments.keep
+    root = arguments.root or str(directory / "checkpoints")
     try:
-        proven = story(directory, arguments.steps, display)
+        with contextlib.ExitStack() as stack:
+            if is_wanted(root):
+                display.line(f"an object store of its own serves {root}: {stack.enter_context(own_store(root))}")
+            proven = story(directory, root, arguments.steps, display)
     except (Failure, cairn.Error) as error:
         keep = True
         print(f"\nerror: {error}", file=sys.stderr)
