@@ -18,8 +18,8 @@
 
 namespace cairn {
 
-// Errors: those of WorkerMemory, and RESOURCE_EXHAUSTED (MEMORY_LIMIT). Whoever calls has the group's turn. Not
-// thread-safe, but for patience().
+// Errors: those of WorkerMemory, and RESOURCE_EXHAUSTED (MEMORY_LIMIT). The caller must have taken the group's turn
+// (GroupWorker::turn). Not thread-safe, but for patience().
 class ExchangeMemory {
  public:
   // The worker has two steps at a time, and each of them has windows of its own.
@@ -35,8 +35,7 @@ class ExchangeMemory {
     std::function<void(uint64_t)> withdraw;
   };
 
-  // `room` is where windows are made, as far as it suffices; it may be null. `grace`: how long the worker may take for
-  // nothing.
+  // `room` is where windows are made, as far as it suffices; it may be null. `grace`: see WorkerMemory.
   ExchangeMemory(std::shared_ptr<GroupWorker> group, BufferPool& pool, std::shared_ptr<BufferPool::Room> room,
                  absl::Duration grace, Offers offers)
       : pool_(pool), room_(std::move(room)), offers_(std::move(offers)), worker_(std::move(group), grace) {}
@@ -56,6 +55,7 @@ class ExchangeMemory {
   const Window& packed(size_t window) const { return packed_[window]; }
 
   absl::Status UnmapAll() { return worker_.UnmapAll(); }
+  // Returns how long the worker may take to give back all that it has now.
   absl::Duration patience() const { return worker_.patience(); }
 
  private:

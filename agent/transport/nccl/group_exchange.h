@@ -35,7 +35,8 @@ struct GroupExchangeOptions {
   uint64_t round_bytes = 0;
   OfferSenderOptions sender;
   PeerMap peers;  // the other ranks of the group
-  // A step that has not ended after this time is given up, and its peers are named.
+  // A step of the exchange that has not ended after this time is given up, and its peers are named. The time counts
+  // from the end of the step before it.
   absl::Duration stall_timeout = absl::Seconds(5);
   // An exchange that ends may keep the worker for so long.
   absl::Duration turn_timeout = absl::Seconds(10);

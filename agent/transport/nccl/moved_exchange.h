@@ -33,7 +33,8 @@ struct MovedExchangeOptions {
   // This rank exchanges with these ranks of the job.
   std::set<uint32_t> peers;
   uint64_t window_bytes = 0;
-  // A step that has not ended after this time is given up, and its peers are named.
+  // A step of the exchange that has not ended after this time is given up, and its peers are named. The time counts
+  // from the end of the step before it.
   absl::Duration stall_timeout = absl::Seconds(5);
   // An exchange that ends may keep the worker for so long.
   absl::Duration turn_timeout = absl::Seconds(10);
