@@ -6,13 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/reader/buffer_pool.h"
+#include "agent/staging/memory_offers.h"
 #include "agent/transport/nccl/worker_memory.h"
 #include "gpu/nccl/group_keeper.h"
 
@@ -29,15 +29,11 @@ class ExchangeMemory {
     uint64_t number = 0;  // by which the worker knows it
     uint64_t id = 0;      // by which the trainer gets it; 0 for one that is packed
   };
-  // For the trainer, which copies out of what was received.
-  struct Offers {
-    std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
-    std::function<void(uint64_t)> withdraw;
-  };
 
-  // `room` is where windows are made, as far as it suffices; it may be null. `grace`: see WorkerMemory.
+  // `room` is where windows are made, as far as it suffices; it may be null. `grace`: see WorkerMemory. `offers`: for
+  // the trainer, which copies out of what was received.
   ExchangeMemory(std::shared_ptr<GroupWorker> group, BufferPool& pool, std::shared_ptr<BufferPool::Room> room,
-                 absl::Duration grace, Offers offers)
+                 absl::Duration grace, MemoryOffers offers)
       : pool_(pool), room_(std::move(room)), offers_(std::move(offers)), worker_(std::move(group), grace) {}
   // Withdraws what was offered. What the worker has stays lent: see UnmapAll.
   ~ExchangeMemory();
@@ -66,7 +62,7 @@ class ExchangeMemory {
 
   BufferPool& pool_;
   const std::shared_ptr<BufferPool::Room> room_;
-  const Offers offers_;
+  const MemoryOffers offers_;
   WorkerMemory worker_;
   Windows received_;
   Windows packed_;

@@ -15,6 +15,7 @@
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/session/peer_book.h"
+#include "agent/staging/memory_offers.h"
 #include "agent/transport/load_consumer.h"
 #include "agent/transport/nccl/exchange_memory.h"
 #include "agent/transport/nccl/exchange_source.h"
@@ -42,7 +43,7 @@ struct GroupExchangeOptions {
   absl::Duration turn_timeout = absl::Seconds(10);
   // For all memory that the exchange makes, see MemoryOf; null if none was kept.
   std::shared_ptr<BufferPool::Room> room;
-  ExchangeMemory::Offers offers;
+  MemoryOffers offers;  // for the windows of what is received
   // What is known before the exchange begins, so that memory can be prepared: how many bytes at most this rank takes
   // over NCCL, whether ranks pack what they send, and the memory that this rank lends, if it stands already.
   uint64_t expected_bytes = 0;
