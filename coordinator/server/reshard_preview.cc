@@ -102,7 +102,7 @@ absl::StatusOr<v1::PlanReshardResponse> PreviewReshard(const v1::PlanReshardRequ
   if (targets.ranks.empty()) return MakeError(Reason::kBadRequest, "no rank of the target is given");
   v1::PlanReshardResponse response;
   LoadOptions options;
-  FaultList faults(options.max_faults);
+  FaultList faults;
   options.round_bytes =
       request.round_bytes() == 0 ? kRoundBytes : std::max<uint64_t>(request.round_bytes(), kMinRoundBytes);
   if (checkpoint != nullptr) {

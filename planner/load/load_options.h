@@ -23,7 +23,6 @@ struct LoadOptions {
   std::vector<int> keepers;
   // Says from which stored tensors the targets' tensors are made. Null: each from the stored tensor of the same name.
   std::shared_ptr<const aoa::Config> mapping;
-  size_t max_faults = 64;
 };
 
 }  // namespace cairn

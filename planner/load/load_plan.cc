@@ -117,7 +117,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
 
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options) {
-  FaultList faults(options.max_faults);
+  FaultList faults;
   return MakeLoadPlan(source, targets, options, faults);
 }
 
