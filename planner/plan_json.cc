@@ -212,7 +212,7 @@ PlanAnswer PlanLoadJson(std::string_view text) {
   }
   answer.summary = SummaryOf(*plan);
   answer.json = {{"reads", std::move(reads)},
-                 {"read_bytes", plan->total_bytes_read()},
+                 {"read_bytes", plan->unique_bytes()},
                  {"unique_bytes", plan->unique_bytes()},
                  {"copies", std::move(copies)},
                  {"copy_bytes", copied},

@@ -63,7 +63,7 @@ void Tell(const FaultList& faults, v1::PlanReshardResponse& response) {
 
 void Tell(const LoadPlan& plan, v1::PlanReshardResponse& response) {
   response.set_unique_bytes(plan.unique_bytes());
-  response.set_read_bytes(plan.total_bytes_read());
+  response.set_read_bytes(plan.unique_bytes());
   std::map<int, v1::ReshardRank> ranks;
   for (int rank : plan.ranks()) {
     ranks[rank].set_rank(static_cast<uint32_t>(rank));

@@ -73,7 +73,6 @@ std::string LoadPlan::PartFor(int rank) const {
 }
 const std::vector<std::string>& LoadPlan::missing() const { return impl_->missing; }
 const std::vector<std::string>& LoadPlan::unexpected() const { return impl_->unexpected; }
-uint64_t LoadPlan::total_bytes_read() const { return impl_->parts.total_bytes_read; }
 uint64_t LoadPlan::unique_bytes() const { return impl_->unique_bytes; }
 const LoadTotals& LoadPlan::totals() const { return impl_->parts.totals; }
 const aoa::MappingReport* LoadPlan::mapping_report() const { return impl_->mapping_report.get(); }
