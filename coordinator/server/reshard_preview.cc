@@ -18,7 +18,6 @@
 namespace cairn {
 namespace {
 
-constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 constexpr uint64_t kRoundBytes = uint64_t{32} << 20;  // as agents'
 // Names of each kind that are answered.
 constexpr int kMaxNames = 1000;

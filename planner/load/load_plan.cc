@@ -27,8 +27,6 @@ class LoadPlan::Impl {
 
 namespace {
 
-constexpr uint64_t kMinRoundBytes = 2 * kChecksumBlockBytes;
-
 std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, const LoadOptions& options) {
   Digester digester;
   digester.Add("cairn load plan 4")
