@@ -124,7 +124,6 @@ class GroupExchange {
   worker::Step MakeStep(const ExchangeStep& step, size_t place, Arriving& arriving);
   void HandOut(size_t place, const Arriving& arriving);
   absl::Status StepError(const absl::Status& error, const ExchangeStep& step) const;
-  uint32_t IndexOf(uint32_t rank) const;
 
   const std::shared_ptr<GroupWorker> group_;
   const std::shared_ptr<LoadConsumer> consumer_;

@@ -100,7 +100,6 @@ class MovedExchange {
   absl::Status BeginStep(const ExchangeStep& step, size_t place);
   void CopyOut(size_t place, const std::vector<Arrived>& arrived);
   absl::Status StepError(const absl::Status& error, const ExchangeStep& step) const;
-  uint32_t IndexOf(uint32_t rank) const;
 
   const std::shared_ptr<GroupWorker> group_;
   const SaveImagePtr staged_;
