@@ -12,28 +12,6 @@ namespace {
 constexpr std::string_view kNextOfMemoryLimit =
     "Write the mapping with fewer operations on one tensor; no option and no memory raises this limit.";
 
-// A status crosses the wire as UTF-8. A text that is not UTF-8 (JSON cannot bring one, but a program can) gets its
-// bytes beyond ASCII replaced.
-std::string Utf8(std::string text) {
-  for (size_t at = 0; at < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    const size_t size = byte < 0x80                   ? 1
-                        : byte >= 0xc2 && byte < 0xe0 ? 2
-                        : byte >= 0xe0 && byte < 0xf0 ? 3
-                        : byte >= 0xf0 && byte < 0xf5 ? 4
-                                                      : 0;
-    const auto second = at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : 0;
-    bool valid = size > 0 && at + size <= text.size();
-    for (size_t i = 1; valid && i < size; ++i) valid = (static_cast<unsigned char>(text[at + i]) & 0xc0) == 0x80;
-    // These bytes would be overlong forms, surrogates, or characters beyond U+10FFFF.
-    valid = valid && !(byte == 0xe0 && second < 0xa0) && !(byte == 0xed && second > 0x9f) &&
-            !(byte == 0xf0 && second < 0x90) && !(byte == 0xf4 && second > 0x8f);
-    if (!valid) text[at] = '?';
-    at += valid ? size : 1;
-  }
-  return text;
-}
-
 }  // namespace
 
 void Diagnostics::Add(Reason reason, LineId line, Stage stage, std::string message) {
@@ -77,8 +55,8 @@ absl::Status ToStatus(const std::vector<MappingError>& errors, size_t total) {
   if (total > 1) absl::StrAppend(&message, "; and ", total - 1, " more");
   ErrorMetadata metadata = {{"faults", absl::StrCat(total)}};
   if (first.reason == Reason::kMemoryLimit) metadata.emplace_back("next", std::string(kNextOfMemoryLimit));
-  if (first.statement.has_value()) metadata.emplace_back("statement", Utf8(*first.statement));
-  return MakeError(first.reason, Utf8(message), metadata);
+  if (first.statement.has_value()) metadata.emplace_back("statement", *first.statement);
+  return MakeError(first.reason, message, metadata);
 }
 
 }  // namespace cairn::aoa

@@ -200,16 +200,18 @@ absl::Status MappedState::CheckFits(const ShardDesc& target, const Output& outpu
 absl::Status MappedState::CheckDtype(const ShardDesc& target, const Variables::Part& part) const {
   const SourceTensor& source = variables_.source(part.source);
   const DType stored = source.dtype;
-  if (stored == DType::kUnspecified || target.dtype == DType::kUnspecified) return absl::OkStatus();
-  const DType cast = variables_.steps().LastCast(part.chain);
-  if (stored == target.dtype || cast == target.dtype) return absl::OkStatus();
-  return MakeError(Reason::kMappingDtype,
-                   absl::StrCat("Direct assignment of Tensors with different types is prohibited in AOA: '",
-                                View(Text(source.name)), "' is ", DtypeText(stored),
-                                cast == DType::kUnspecified ? "" : absl::StrCat(", cast to ", DtypeText(cast)),
-                                ", and '", View(target.key), "' is ", DtypeText(target.dtype), "; cast it: src_dtype='",
-                                DtypeText(stored), "', dst_dtype='", DtypeText(target.dtype), "'"),
-                   {{"tensor", std::string(target.key)}});
+  const DType arrives = variables_.steps().DtypeAfter(part.chain, stored);
+  if (MayBeEqual(arrives, target.dtype)) return absl::OkStatus();
+  const std::string wanted = DtypeText(target.dtype);
+  return MakeError(
+      Reason::kMappingDtype,
+      absl::StrCat("Direct assignment of Tensors with different types is prohibited in AOA: '", View(Text(source.name)),
+                   "' is ", DtypeText(stored), arrives == stored ? "" : absl::StrCat(", cast to ", DtypeText(arrives)),
+                   ", and '", View(target.key), "' is ", wanted,
+                   arrives == stored ? absl::StrCat("; cast it: src_dtype='", DtypeText(stored), "', dst_dtype='")
+                                     : std::string("; let the last cast be dtype='"),
+                   wanted, "'"),
+      {{"tensor", std::string(target.key)}});
 }
 
 std::vector<std::string_view> MappedState::removed() const {

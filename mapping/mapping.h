@@ -72,7 +72,7 @@ class MappedState {
   // entry, from the source with the smallest name. NOT_FOUND (MAPPING_UNKNOWN_NAME): there is no such output.
   // INVALID_ARGUMENT (MAPPING_SHAPE): the dimensions differ, or a reshape cannot cut the part; (MAPPING_DTYPE): after
   // the steps the elements have another dtype than the target. OUT_OF_RANGE (MAPPING_RANGE): the box reaches beyond the
-  // variable; a transpose may be missing.
+  // variable, or the global shape is not the variable's; a transpose may be missing.
   absl::Status Resolve(const ShardDesc& target, std::vector<Entry>& entries) const;
 
   // Returns the steps of an entry in order. postprocess() has them as Paddle writes them: "[1, 0]", "float32",

@@ -48,6 +48,23 @@ TEST(Mapping, Resolve_SeveralSteps_AnswersThemTypedAndInOrder) {
   EXPECT_THAT(mapped->postprocess(entries[1]), ElementsAre("bfloat16", "[1, 0]"));
 }
 
+TEST(Mapping, Resolve_CastAwayFromTheTargetsDtype_IsRefusedAndReported) {
+  const std::vector<ShardDesc> source = {Whole("a", {2})};
+  const auto reason = [&](const std::string& statements, DType wanted) {
+    const std::vector<ShardDesc> target = {Whole("d", {2}, wanted)};
+    const auto mapped = BuildMapping({.statements = {statements}}, source, target);
+    EXPECT_TRUE(mapped.ok()) << mapped.status();
+    std::vector<Entry> entries;
+    const absl::Status resolved = mapped->Resolve(target[0], entries);
+    EXPECT_EQ(MakeReport(*mapped, target).dtype_mismatches.size(), resolved.ok() ? 0u : 1u);
+    return resolved.ok() ? "accepted" : std::string(InfoOf(*ReasonOf(resolved)).name);
+  };
+  EXPECT_EQ(reason("a -> d, dtype='bfloat16'", DType::kFloat32), "MAPPING_DTYPE");
+  EXPECT_EQ(reason("a -> d, dtype='bfloat16'", DType::kBfloat16), "accepted");
+  EXPECT_EQ(reason("a -> b, dtype='bfloat16'\nb -> d, dtype='float32'", DType::kFloat32), "accepted");
+  EXPECT_EQ(reason("a -> b, dtype='bfloat16'\nb -> d, dtype='float32'", DType::kBfloat16), "MAPPING_DTYPE");
+}
+
 TEST(Mapping, Resolve_DescriptionsAreGone_OwnsWhatItNeeds) {
   std::optional<absl::StatusOr<MappedState>> mapped;
   {

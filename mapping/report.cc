@@ -118,14 +118,12 @@ void AddMismatches(const MappedState& mapped, const ShardDesc& wanted, MappingRe
     report.shape_mismatches.push_back(
         {std::string(wanted.key), wanted.global_shape, Shape(shape.begin(), shape.end())});
   }
-  if (wanted.dtype == DType::kUnspecified) return;
   for (const Slice& slice : variables.slices(output->variable)) {
     const SourceTensor& source = variables.source(slice.source);
-    const DType cast = variables.steps().LastCast(slice.chain);
-    if (source.dtype == DType::kUnspecified || source.dtype == wanted.dtype || cast == wanted.dtype) continue;
-    report.dtype_mismatches.push_back({std::string(wanted.key), wanted.dtype,
-                                       cast == DType::kUnspecified ? source.dtype : cast,
-                                       std::string(mapped.Text(source.name))});
+    const DType arrives = variables.steps().DtypeAfter(slice.chain, source.dtype);
+    if (MayBeEqual(arrives, wanted.dtype)) continue;
+    report.dtype_mismatches.push_back(
+        {std::string(wanted.key), wanted.dtype, arrives, std::string(mapped.Text(source.name))});
     return;  // one mismatch for each tensor is enough
   }
 }

@@ -45,8 +45,12 @@ class StepTable {
 
   std::span<const Step> steps(ChainId chain) const { return chains_[chain].steps; }
   std::span<const std::string> texts(ChainId chain) const { return chains_[chain].texts; }
-  // Returns the dtype of the last cast; kUnspecified if there is none.
-  DType LastCast(ChainId chain) const { return chains_[chain].last_cast; }
+  // Returns the dtype in which elements that are stored as `stored` come out of the chain: that of the last cast, or
+  // `stored` if there is none.
+  DType DtypeAfter(ChainId chain, DType stored) const {
+    const DType last_cast = chains_[chain].last_cast;
+    return last_cast == DType::kUnspecified ? stored : last_cast;
+  }
 
   // Finds the source box that becomes the target box (`offset`, `shape`). The chain turns a whole block of the source
   // into a whole block of the target; both boxes are relative to these blocks. Returns false, with the reason in

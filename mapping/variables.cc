@@ -40,8 +40,6 @@ absl::Status CheckSteps(const StepTable& steps) {
 
 std::string DtypeText(DType dtype) { return dtype == DType::kUnspecified ? "unknown" : std::string(NameOf(dtype)); }
 
-bool Same(DType a, DType b) { return a == b || a == DType::kUnspecified || b == DType::kUnspecified; }
-
 }  // namespace
 
 bool IsCastable(DType dtype) {
@@ -154,8 +152,8 @@ absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, i
     if (__builtin_add_overflow(merged[axis], part_shape[axis], &merged[axis])) {
       return MakeError(Reason::kShapeOverflow, "the merged dimension exceeds 2^63");
     }
-    same_source &= Same(source_dtype, part.source_dtype);
-    same_dtype &= Same(dtype, part.dtype);
+    same_source &= MayBeEqual(source_dtype, part.source_dtype);
+    same_dtype &= MayBeEqual(dtype, part.dtype);
     if (!same_source && !same_dtype) {
       return MakeError(Reason::kMappingDtype,
                        absl::StrCat("all parts of a merge must have the same dtype, but ", name(p), " is ",

@@ -109,6 +109,9 @@ class Variables {
   StepTable steps_;
 };
 
+// Returns false if both dtypes are known and differ.
+inline bool MayBeEqual(DType a, DType b) { return a == b || a == DType::kUnspecified || b == DType::kUnspecified; }
+
 // Returns true for dtypes between which a mapping may cast: plain floating point. Casts of the others would be wrong
 // without scales (float8, float4, quantised integers), or they are no weights.
 bool IsCastable(DType dtype);

@@ -23,7 +23,6 @@ namespace {
 using Json = nlohmann::json;
 using Ordered = nlohmann::ordered_json;
 
-constexpr size_t kMaxFaults = 64;
 constexpr int64_t kMaxBins = 99;
 
 PlanAnswer Failed(const FaultList& faults) {
@@ -113,7 +112,7 @@ Ordered Describe(const StoredItem& item) {
 }  // namespace
 
 PlanAnswer PlanSaveJson(std::string_view text) {
-  FaultList faults(kMaxFaults);
+  FaultList faults;
   const Json request = Parse(text, faults);
   if (!faults.empty()) return Failed(faults);
   SaveOptions options;
@@ -173,13 +172,12 @@ PlanAnswer PlanSaveJson(std::string_view text) {
 }
 
 PlanAnswer PlanLoadJson(std::string_view text) {
-  FaultList faults(kMaxFaults);
+  FaultList faults;
   const Json request = Parse(text, faults);
   if (!faults.empty()) return Failed(faults);
   SaveOptions options;
   options.bins_per_rank = ReadBins(request, faults);
   LoadOptions load_options;
-  load_options.max_faults = kMaxFaults;
   const auto mapping = request.find("mapping");
   if (mapping != request.end() && !mapping->is_null()) {
     auto config = aoa::ParseConfig(mapping->dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -214,7 +212,7 @@ PlanAnswer PlanLoadJson(std::string_view text) {
   }
   answer.summary = SummaryOf(*plan);
   answer.json = {{"reads", std::move(reads)},
-                 {"read_bytes", plan->total_bytes_read()},
+                 {"read_bytes", plan->unique_bytes()},
                  {"unique_bytes", plan->unique_bytes()},
                  {"copies", std::move(copies)},
                  {"copy_bytes", copied},
@@ -237,7 +235,7 @@ PlanAnswer PlanLoadJson(std::string_view text) {
 }
 
 PlanAnswer PlanBinsJson(std::string_view text) {
-  FaultList faults(kMaxFaults);
+  FaultList faults;
   const Json request = Parse(text, faults);
   if (!faults.empty()) return Failed(faults);
   const int64_t bins =

@@ -107,7 +107,7 @@ std::string SummaryOf(const LoadPlan& plan) {
     out[pair.from].second += pair.bytes;
   }
   std::string text =
-      absl::StrCat(Count(plan.ranks().size(), "rank"), " read ", Size(plan.total_bytes_read()), ", each byte once (",
+      absl::StrCat(Count(plan.ranks().size(), "rank"), " read ", Size(plan.unique_bytes()), ", each byte once (",
                    Size(plan.unique_bytes()), " needed), in ", files, " pairs of rank and file\n");
   const Balance balance = HeaviestOf(plan.ranks(), read);
   absl::StrAppend(&text, "heaviest reader: rank ", balance.rank, " with ", Size(balance.bytes),

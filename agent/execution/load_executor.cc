@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "agent/execution/import_permission.h"
 #include "agent/staging/memory_limit.h"
@@ -19,9 +18,14 @@
 namespace cairn {
 namespace {
 
+// A usual machine has as many ranks, each of which reads about as much as this one.
+constexpr uint64_t kRanksOfMachine = 8;
+
 // True if what this rank reads may stay in the page cache, where the next load of it is quickest: a restarted trainer,
-// another job on the machine. Eight times its bytes must be available, as eight ranks a machine are usual.
-bool FitsPageCache(uint64_t bytes) { return CheckMemory(8 * bytes, 0, 0, ReadMemoryLimits()).ok(); }
+// another job on the machine.
+bool FitsPageCache(uint64_t bytes) {
+  return CheckMemory(kRanksOfMachine * bytes, /*held=*/0, /*budget=*/0, ReadMemoryLimits()).ok();
+}
 
 }  // namespace
 
@@ -29,38 +33,27 @@ LoadExecutor::LoadExecutor(ExecutorContext context) : context_(context) {}
 
 LoadExecutor::~LoadExecutor() { Stop(); }
 
-void LoadExecutor::Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab) {
-  queue_.Post([this, order, slab = std::move(slab)] {  // makes memory, looks at the root
-    const absl::Status begun = WithMemory("to begin a load", [&] {
-      Begin(order, slab);
-      return absl::OkStatus();
-    });
-    if (!begun.ok()) Fail(order.number, begun);
-  });
+void LoadExecutor::Start(const action::StartRead& start, std::shared_ptr<SlabImage> slab) {
+  queue_.Post([this, start, slab = std::move(slab)] { StartNow(start, slab); });  // makes memory, looks at the root
 }
 
 void LoadExecutor::LendSource(uint64_t number) {
-  queue_.Post([this, number] { LendNow(number); });
+  queue_.Post([this, number] { LendSourceNow(number); });
 }
 
 void LoadExecutor::PrepareExchanges() {
   queue_.Post([this] {
-    std::vector<ActiveLoad> loads;
-    {
-      MutexLock lock(mutex_);
-      for (const auto& [number, load] : loads_) loads.push_back(load);
-    }
-    for (const ActiveLoad& load : loads) {
+    for (const ActiveLoad& load : AllActive()) {
       if (load.exchange != nullptr) load.exchange->Prepare();
     }
   });
 }
 
 void LoadExecutor::DecideExchange(uint64_t number, const v1::Exchange& exchange) {
-  queue_.Post([this, number, exchange] { DecideNow(number, exchange); });
+  queue_.Post([this, number, exchange] { DecideExchangeNow(number, exchange); });
 }
 
-void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
+void LoadExecutor::DecideExchangeNow(uint64_t number, const v1::Exchange& exchange) {
   const ActiveLoad load = FindActive(number);
   if (load.consumer == nullptr) return;
   if (exchange.way() == v1::Exchange::HOST) {
@@ -86,19 +79,20 @@ LoadExecutor::ActiveLoad LoadExecutor::FindActive(uint64_t number) {
   return load == loads_.end() ? ActiveLoad() : load->second;
 }
 
-void LoadExecutor::Report(uint64_t number) {
-  if (const ActiveLoad load = FindActive(number); load.source != nullptr) ReportProgress(load);
+std::vector<LoadExecutor::ActiveLoad> LoadExecutor::AllActive() {
+  std::vector<ActiveLoad> loads;
+  MutexLock lock(mutex_);
+  for (const auto& [number, load] : loads_) loads.push_back(load);
+  return loads;
+}
+
+void LoadExecutor::ReportProgress(uint64_t number) {
+  if (const ActiveLoad load = FindActive(number); load.lender != nullptr) ReportProgress(load);
 }
 
 void LoadExecutor::Tick() {
-  std::vector<ActiveLoad> loads;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [number, load] : loads_) loads.push_back(load);
-  }
-  for (const ActiveLoad& load : loads) ReportProgress(load);
-  loads.clear();
-  DestroyRetired();
+  for (const ActiveLoad& load : AllActive()) ReportProgress(load);
+  DestroyEnded();
 }
 
 bool LoadExecutor::empty() {
@@ -125,7 +119,7 @@ void LoadExecutor::Stop() {
 }
 
 void LoadExecutor::ReportProgress(const ActiveLoad& load) {
-  const ByteServer::Progress read = load.source->progress();
+  const ByteServer::Progress read = load.lender->progress();
   context_.host.Do([&](Session& session, absl::Time) {
     session.loads().OnProgress(
         load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read, load.consumer->transport()});
@@ -137,21 +131,21 @@ void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
   context_.host.Do([&](Session& session, absl::Time) { session.loads().OnFailed(number, error); });
 }
 
-absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
-  // Not out of the pool: a trainer that ended may have it mapped still.
-  const uint64_t bytes = std::max<uint64_t>(order.source->slab_bytes, 4096);
+absl::Status LoadExecutor::MakeSource(const action::StartRead& start, ActiveLoad& load) {
+  // Not out of the pool: a trainer that ended may have it mapped still. A trainer maps it even if it lends no byte.
+  const uint64_t bytes = std::max<uint64_t>(start.source->slab_bytes, 4096);
   CAIRN_ASSIGN_OR_RETURN(auto memory, context_.transfer.pool.Make("cairn-source", bytes));
   CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.transfer.descriptors.Offer(memory, false));
   load.memory = memory;
-  load.lender = std::make_shared<SlabByteServer>(RoundBuffer{0, memory->bytes(), memory});
-  load.source = load.lender;
+  load.source = std::make_shared<SlabByteServer>(RoundBuffer{0, memory->bytes(), memory});
+  load.lender = load.source;
   return absl::OkStatus();
 }
 
 // The trainer has it mapped and has copied: from here on others read it and nobody comes to write it.
-void LoadExecutor::LendNow(uint64_t number) {
+void LoadExecutor::LendSourceNow(uint64_t number) {
   const ActiveLoad load = FindActive(number);
-  if (load.lender == nullptr) return;
+  if (load.source == nullptr) return;
   const auto id = context_.transfer.descriptors.Offer(load.memory, true);
   if (!id.ok()) return Fail(number, id.status());
   bool goes_on = false;
@@ -162,117 +156,108 @@ void LoadExecutor::LendNow(uint64_t number) {
     if (goes_on) found->second.read_only_id = *id;
   }
   if (!goes_on) return context_.transfer.descriptors.Withdraw(*id);  // the agent ends
-  load.lender->MarkStaged(*id);
+  load.source->MarkStaged(*id);
 }
 
-absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order,
+absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& start,
                                                                       std::shared_ptr<SlabImage> slab) {
-  RoundSourceOptions source;
-  source.reader.slab = std::move(slab);
-  source.reader.io_threads = context_.options.io_threads;
-  source.reader.cache = FitsPageCache(order.plan->read_bytes()) ? Cache::kUse : Cache::kSpare;
-  source.offer = [this](std::shared_ptr<SharedMemory> memory) {
-    return context_.transfer.descriptors.Offer(std::move(memory), true);
-  };
-  source.withdraw = [this](uint64_t id) { context_.transfer.descriptors.Withdraw(id); };
-  source.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
-  source.on_progress = [this, number = order.number] { Report(number); };
+  RoundSourceOptions options;
+  options.reader.slab = std::move(slab);
+  options.reader.io_threads = context_.options.io_threads;
+  options.reader.cache = FitsPageCache(start.plan->read_bytes()) ? Cache::kUse : Cache::kSpare;
+  options.offers = context_.transfer.ReadOnlyOffers();
+  options.on_error = [this, number = start.number](const absl::Status& error) { Fail(number, error); };
+  options.on_progress = [this, number = start.number] { ReportProgress(number); };
   auto reader = std::make_shared<RoundSource>(context_.storage, context_.transfer.pool, context_.options.job,
-                                              order.plan, std::move(source));
+                                              start.plan, std::move(options));
   CAIRN_RETURN_IF_ERROR(reader->Start());
   return reader;
 }
 
-LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order) {
-  const HostRoundFetcherOptions host = {
-      context_.transfer.PartIn(order.plan->plan_digest(), order.order.transfer_token())};
-  LoadConsumerOptions consumer;
-  consumer.rank = context_.options.rank;
-  consumer.load = order.number;
-  consumer.boot_id = context_.transfer.boot_id;
-  consumer.socket = {context_.transfer.descriptors.path(), context_.transfer.descriptors.owner().incarnation};
-  consumer.shared_memory = context_.options.shared_memory;
-  consumer.held = order.order.exchange().way() == v1::Exchange::UNDECIDED;
-  consumer.nccl_refusal = order.order.exchange().reason();
-  consumer.window_bytes = 2 * context_.options.round_bytes;
-  consumer.connect = [host](const v1::TransferPeer& peer) { return std::make_unique<HostRoundFetcher>(peer, host); };
-  consumer.offer = [this](std::shared_ptr<SharedMemory> memory) {
-    return context_.transfer.descriptors.Offer(std::move(memory), true);
+LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& start) {
+  const v1::LoadOrder& order = start.order;
+  const HostRoundFetcherOptions fetching = {
+      context_.transfer.PartIn(start.plan->plan_digest(), order.transfer_token())};
+  LoadConsumerOptions options;
+  options.rank = context_.options.rank;
+  options.load = start.number;
+  options.boot_id = context_.transfer.boot_id;
+  options.socket = {context_.transfer.descriptors.path(), context_.transfer.descriptors.owner().incarnation};
+  options.shared_memory = context_.options.shared_memory;
+  options.held = order.exchange().way() == v1::Exchange::UNDECIDED;
+  options.nccl_refusal = order.exchange().reason();
+  options.window_bytes = 2 * context_.options.round_bytes;
+  options.connect = [fetching](const v1::TransferPeer& peer) {
+    return std::make_unique<HostRoundFetcher>(peer, fetching);
   };
-  consumer.withdraw = [this](uint64_t id) { context_.transfer.descriptors.Withdraw(id); };
-  consumer.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
-  consumer.on_released = [this, number = order.number] { Report(number); };
-  return consumer;
+  options.offers = context_.transfer.ReadOnlyOffers();
+  options.on_error = [this, number = start.number](const absl::Status& error) { Fail(number, error); };
+  options.on_released = [this, number = start.number] { ReportProgress(number); };
+  return options;
 }
 
-void LoadExecutor::StopServing(const ActiveLoad& load) {
-  context_.transfer.transfers.Remove(load.transfer);
-  if (load.exchange != nullptr) load.exchange->StopServing();
-}
-
-void LoadExecutor::Begin(const action::StartRead& order, const std::shared_ptr<SlabImage>& slab) {
-  ActiveLoad load;
-  RankLoad::Started started;
-  bool served = false;
-  // Until it is one of the loads, nobody else ends what it has begun: not if a thread or memory is refused either.
-  absl::Cleanup undo = [&] {
-    if (served) StopServing(load);
-    if (load.writable_id != 0) context_.transfer.descriptors.Withdraw(load.writable_id);
-  };
-  load.number = order.number;
+absl::Status LoadExecutor::Begin(const action::StartRead& start, const std::shared_ptr<SlabImage>& slab,
+                                 ActiveLoad& load, RankLoad::Started& started) {
   const AgentOptions& options = context_.options;
+  const v1::LoadOrder& order = start.order;
   const bool serves_other_users = !options.allowed_users.empty();
-  if (const absl::Status allowed = CheckImports(*order.plan, options.rank, serves_other_users, options.import_roots);
-      !allowed.ok()) {
-    return Fail(load.number, allowed);
-  }
-  if (order.order.exchange().way() == v1::Exchange::UNDECIDED) {
-    auto made = context_.exchange.OfLoad(order);
+  CAIRN_RETURN_IF_ERROR(CheckImports(*start.plan, options.rank, serves_other_users, options.import_roots));
+  if (order.exchange().way() == v1::Exchange::UNDECIDED) {
+    auto made = context_.exchange.OfLoad(start);
     if (made.ok()) load.exchange = *std::move(made);
     started.exchange_refusal = std::string(made.status().message());
   }
-  if (order.source == nullptr) {
+  if (start.source == nullptr) {
     if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
-      return Fail(load.number, Annotate(proven, absl::StrCat("on ", context_.options.node)));
+      return Annotate(proven, absl::StrCat("on ", options.node));
     }
-    auto reader = MakeReader(order, slab);
-    if (!reader.ok()) return Fail(load.number, reader.status());
-    load.source = *std::move(reader);
-  } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
-    return Fail(load.number, made);
+    CAIRN_ASSIGN_OR_RETURN(load.lender, MakeReader(start, slab));
+  } else {
+    CAIRN_RETURN_IF_ERROR(MakeSource(start, load));
+    started.source = SlabDescription{load.writable_id, load.memory->bytes()};
   }
-  load.consumer = std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.transfer.pool,
-                                                 ConsumerOptions(order));
-  load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
+  load.transfer = TransferService::Key::OfLoad(start.plan->plan_digest(), order.transfer_token());
+  load.consumer = std::make_shared<LoadConsumer>(*start.plan, start.peers, load.lender, context_.transfer.pool,
+                                                 ConsumerOptions(start));
+  started.consumer = load.consumer;
   if (load.exchange != nullptr) {
-    load.exchange->Serve({load.number, load.consumer, load.source, load.memory,
+    load.exchange->Serve({load.number, load.consumer, load.lender, load.memory,
                           [this, number = load.number](const absl::Status& error) { Fail(number, error); }});
   }
-  context_.transfer.transfers.Add(load.transfer, order.order.transfer_token(), load.source,
+  context_.transfer.transfers.Add(load.transfer, order.transfer_token(), load.lender,
                                   load.exchange == nullptr ? nullptr : load.exchange->offers());
-  served = true;
-  Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
-      {{"load", load.number},
-       {"step", order.order.step()},
-       {"bytes", order.plan->read_bytes()},
-       {"rounds", order.plan->rounds_size()},
-       {"slab", slab != nullptr              ? "used"
-                : order.kept_refusal.empty() ? "no"
-                                             : absl::StrCat("no: ", order.kept_refusal)}});
-  {
-    MutexLock lock(mutex_);
-    if (stopped_) return;
-    loads_[load.number] = load;
-  }
-  std::move(undo).Cancel();
-  load.consumer->Start();
-  if (load.exchange != nullptr) load.exchange->Prepare();
-  if (load.lender != nullptr) {
-    started.source = SlabDescription{load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)};
-  }
-  started.consumer = load.consumer;
-  context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStarted(load.number, started); });
-  ReportProgress(load);  // those who wait for the load look again
+  return absl::OkStatus();
+}
+
+void LoadExecutor::StartNow(const action::StartRead& start, const std::shared_ptr<SlabImage>& slab) {
+  ActiveLoad load;
+  load.number = start.number;
+  bool active = false;
+  const absl::Status begun = WithMemory("to begin a load", [&]() -> absl::Status {
+    RankLoad::Started started;
+    CAIRN_RETURN_IF_ERROR(Begin(start, slab, load, started));
+    Log(LogLevel::kInfo, start.source == nullptr ? "load_started" : "reshard_started",
+        {{"load", load.number},
+         {"step", start.order.step()},
+         {"bytes", start.plan->read_bytes()},
+         {"rounds", start.plan->rounds_size()},
+         {"slab", slab != nullptr              ? "used"
+                  : start.kept_refusal.empty() ? "no"
+                                               : absl::StrCat("no: ", start.kept_refusal)}});
+    {
+      MutexLock lock(mutex_);
+      if (stopped_) return absl::OkStatus();
+      loads_[load.number] = load;
+      active = true;
+    }
+    load.consumer->Start();
+    if (load.exchange != nullptr) load.exchange->Prepare();
+    context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStarted(load.number, started); });
+    ReportProgress(load);  // those who wait for the load look again
+    return absl::OkStatus();
+  });
+  if (!active) GiveBack(std::move(load));  // End does not find it
+  if (!begun.ok()) Fail(start.number, begun);
 }
 
 void LoadExecutor::EndNow(uint64_t number) {
@@ -285,8 +270,8 @@ void LoadExecutor::EndNow(uint64_t number) {
       loads_.erase(found);
     }
   }
-  if (load.source != nullptr) {
-    const ByteServer::Progress read = load.source->progress();
+  if (load.lender != nullptr) {
+    const ByteServer::Progress read = load.lender->progress();
     context_.counters.Read(read.bytes_done, read.storage_bytes);
     Log(LogLevel::kInfo, "load_ended",
         {{"load", number},
@@ -294,29 +279,36 @@ void LoadExecutor::EndNow(uint64_t number) {
          {"storage_bytes", read.storage_bytes},
          {"path", EnumText(read.io_path)},
          {"transport", TransportText(load.consumer->transport())}});
-    StopServing(load);
-    const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
-    load.consumer->Stop(MakeError(Reason::kInterrupted, why));
-    // As when it is not served any more: consumers await the coordinator's word, which says why.
-    const absl::Status unknown = MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}});
-    if (load.exchange != nullptr) load.exchange->Stop(unknown);  // no window of it waits for the trainer any more
-    load.source->Stop(unknown);
-    load.source.reset();
-    load.lender.reset();
-    load.memory.reset();
-    for (uint64_t id : {load.writable_id, load.read_only_id}) {
-      if (id != 0) context_.transfer.descriptors.Withdraw(id);
-    }
-    const bool exchange_ended = load.exchange == nullptr || load.exchange->ended();
-    if (exchange_ended) load.exchange.reset();
-    MutexLock lock(mutex_);
-    retired_.push_back(std::move(load.consumer));
-    if (!exchange_ended) ending_.push_back(std::move(load.exchange));
+    GiveBack(std::move(load));
   }
   context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStopped(number); });
 }
 
-void LoadExecutor::DestroyRetired() {
+void LoadExecutor::GiveBack(ActiveLoad load) {
+  const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", load.number, " has ended");
+  // As when it is not served any more: consumers await the coordinator's word, which says why.
+  const absl::Status unknown = MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}});
+  if (load.consumer != nullptr) {
+    context_.transfer.transfers.Remove(load.transfer);
+    if (load.exchange != nullptr) load.exchange->StopServing();
+    load.consumer->Stop(MakeError(Reason::kInterrupted, why));
+    if (load.exchange != nullptr) load.exchange->Stop(unknown);  // no window of it waits for the trainer any more
+  }
+  if (load.lender != nullptr) load.lender->Stop(unknown);
+  load.lender.reset();
+  load.source.reset();
+  load.memory.reset();
+  for (uint64_t id : {load.writable_id, load.read_only_id}) {
+    if (id != 0) context_.transfer.descriptors.Withdraw(id);
+  }
+  const bool exchange_ended = load.exchange == nullptr || load.exchange->ended();
+  if (exchange_ended) load.exchange.reset();
+  MutexLock lock(mutex_);
+  if (load.consumer != nullptr) retired_.push_back(std::move(load.consumer));
+  if (!exchange_ended) ending_.push_back(std::move(load.exchange));
+}
+
+void LoadExecutor::DestroyEnded() {
   std::vector<std::shared_ptr<LoadConsumer>> last;  // destroyed after the lock is given up
   std::vector<std::shared_ptr<LoadExchange>> ended;
   MutexLock lock(mutex_);

@@ -30,7 +30,7 @@ class LoadExecutor {
   ~LoadExecutor();
 
   // `slab`: where files of the plan are copied from that still stand there; null for none.
-  void Start(const action::StartRead& order, std::shared_ptr<SlabImage> slab);
+  void Start(const action::StartRead& start, std::shared_ptr<SlabImage> slab);
   // The trainer has filled the memory that this rank lends in a reshard.
   void LendSource(uint64_t number);
   // There may be a group now: prepares memory of the loads that may use it.
@@ -45,9 +45,9 @@ class LoadExecutor {
 
   // True if no load holds anything here.
   bool empty();
-  // Ends all loads, and waits.
+  // Ends the loads that have begun, in the caller's thread. Those that Start has only queued begin all the same.
   void EndAll();
-  // The same, and begins none any more. Idempotent.
+  // Ends all loads, and begins none any more. Idempotent.
   void Stop();
 
  private:
@@ -55,11 +55,13 @@ class LoadExecutor {
   struct ActiveLoad {
     uint64_t number = 0;
     TransferService::Key transfer;
-    std::shared_ptr<ByteServer> source;
+    // Gives this rank's bytes to all that take them: what reads files, or `source`.
+    std::shared_ptr<ByteServer> lender;
+    // Set when `lender` is. From then on other ranks may ask for the load, and the exchange serves.
     std::shared_ptr<LoadConsumer> consumer;
     // Set for a reshard: what lends the source, its memory, and the ids of that memory: one for this rank's trainer
     // and, once the trainer has copied, one for the others.
-    std::shared_ptr<SlabByteServer> lender;
+    std::shared_ptr<SlabByteServer> source;
     std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;
     uint64_t read_only_id = 0;
@@ -67,19 +69,25 @@ class LoadExecutor {
   };
 
   ActiveLoad FindActive(uint64_t number);
-  void Begin(const action::StartRead& order, const std::shared_ptr<SlabImage>& slab);
-  // Makes the memory for the source of a reshard.
-  absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
-  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order,
+  std::vector<ActiveLoad> AllActive();
+  void StartNow(const action::StartRead& start, const std::shared_ptr<SlabImage>& slab);
+  // Makes the parts of a load, and lets other ranks use them. After an error `load` has what was made.
+  absl::Status Begin(const action::StartRead& start, const std::shared_ptr<SlabImage>& slab, ActiveLoad& load,
+                     RankLoad::Started& started);
+  // Makes the memory for the source of a reshard, and what lends it.
+  absl::Status MakeSource(const action::StartRead& start, ActiveLoad& load);
+  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& start,
                                                           std::shared_ptr<SlabImage> slab);
-  LoadConsumerOptions ConsumerOptions(const action::StartRead& order);
-  void LendNow(uint64_t number);
-  void DecideNow(uint64_t number, const v1::Exchange& exchange);
-  void StopServing(const ActiveLoad& load);
+  LoadConsumerOptions ConsumerOptions(const action::StartRead& start);
+  void LendSourceNow(uint64_t number);
+  void DecideExchangeNow(uint64_t number, const v1::Exchange& exchange);
   void EndNow(uint64_t number);
-  void DestroyRetired();
-  // Tells the session how far a load is, before the next tick would.
-  void Report(uint64_t number);
+  // Ends what has begun of a load that is not among the active ones, and gives back what it holds.
+  void GiveBack(ActiveLoad load);
+  // Destroys what nobody uses any more of the loads that have ended.
+  void DestroyEnded();
+  // Tells the session how far an active load is; nothing if there is none of that number.
+  void ReportProgress(uint64_t number);
   void ReportProgress(const ActiveLoad& load);
   void Fail(uint64_t number, const absl::Status& error);
 

@@ -25,7 +25,7 @@ SaveExecutor::SaveExecutor(ExecutorContext context) : context_(context) {}
 SaveExecutor::~SaveExecutor() { Stop(); }
 
 void SaveExecutor::MakeSlab(uint64_t bytes) {
-  slabs_.Post([this, bytes] { MakeSlabNow(bytes); });
+  queue_.Post([this, bytes] { MakeSlabNow(bytes); });
 }
 
 void SaveExecutor::StopWrite(uint64_t save) {
@@ -57,7 +57,7 @@ void SaveExecutor::Stop() {
     stopped_ = true;
   }
   Cancel();
-  slabs_.Stop();
+  queue_.Stop();
   if (writer_.joinable()) writer_.join();
 }
 
@@ -122,19 +122,19 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
   context_.host.Do([&](Session& session, absl::Time) { session.OnSlab(std::move(made)); });
 }
 
-absl::Status SaveExecutor::Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab) {
-  EndLending(order.save);  // of an earlier attempt
-  if (order.target->moved_out.empty()) return absl::OkStatus();
+absl::Status SaveExecutor::Lend(const action::StartWrite& start, const std::shared_ptr<SharedMemory>& slab) {
+  EndLending(start.save);  // of an earlier attempt
+  if (start.target->moved_out.empty()) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.transfer.descriptors.Offer(slab, true));
   const auto lender =
-      std::make_shared<SlabByteServer>(RoundBuffer{0, slab->bytes(), slab}, *order.staged, *order.target);
+      std::make_shared<SlabByteServer>(RoundBuffer{0, slab->bytes(), slab}, *start.staged, *start.target);
   lender->MarkStaged(id);
-  const TransferService::Key key = {order.target->plan_digest, 0, order.step, order.attempt};
+  const TransferService::Key key = {start.target->plan_digest, 0, start.step, start.attempt};
   {
     MutexLock lock(mutex_);
-    lent_.push_back({order.save, key, id});
+    lent_.push_back({start.save, key, id});
   }
-  context_.transfer.transfers.Add(key, order.order.transfer_token(), lender);
+  context_.transfer.transfers.Add(key, start.order.transfer_token(), lender);
   return absl::OkStatus();
 }
 
@@ -153,31 +153,31 @@ void SaveExecutor::EndLending(uint64_t save) {
   }
 }
 
-void SaveExecutor::StartWrite(const action::StartWrite& order) {
+void SaveExecutor::StartWrite(const action::StartWrite& start) {
   if (writer_.joinable()) writer_.join();  // the session has heard of its end
   auto run = std::make_shared<WriterRun>();
-  run->save = order.save;
+  run->save = start.save;
   std::shared_ptr<SharedMemory> slab;
   {
     MutexLock lock(mutex_);
     if (stopped_) return;
     slab = slab_;
-    run->moves = context_.exchange.OfSave(order, slab);
+    run->moves = context_.exchange.OfSave(start, slab);
     writing_ = run;
   }
   auto writer =
-      StartThread(absl::StrCat("to write step ", order.step), [this, order, run, slab] { Write(order, run, slab); });
+      StartThread(absl::StrCat("to write step ", start.step), [this, start, run, slab] { Write(start, run, slab); });
   if (writer.ok()) {
     writer_ = *std::move(writer);
-    DecideMoves(order.save, order.order.exchange());
+    DecideMoves(start.save, start.order.exchange());
   } else {
-    EndWrite(order, *run, writer.status(), 0);
+    EndWrite(start, *run, writer.status(), 0);
   }
 }
 
 // Not on the thread that executes actions: it may make memory.
 void SaveExecutor::DecideMoves(uint64_t save, const v1::Exchange& exchange) {
-  slabs_.Post([this, save, exchange] {
+  queue_.Post([this, save, exchange] {
     std::shared_ptr<WriterRun> writing;
     {
       MutexLock lock(mutex_);
@@ -187,22 +187,22 @@ void SaveExecutor::DecideMoves(uint64_t save, const v1::Exchange& exchange) {
   });
 }
 
-void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
+void SaveExecutor::Write(const action::StartWrite& start, const std::shared_ptr<WriterRun>& run,
                          const std::shared_ptr<SharedMemory>& slab) {
   const absl::Time begin = Clock::Real().SteadyNow();
-  BinWriteJob job = {order.directory, order.order.attempt_nonce(), order.staged,
-                     order.target,    order.object_bytes,          slab->data(),
+  BinWriteJob job = {start.directory, start.order.attempt_nonce(), start.staged,
+                     start.target,    start.object_bytes,          slab->data(),
                      nullptr};
   job.job = context_.options.job;
-  job.step = order.step;
-  job.attempt = order.attempt;
+  job.step = start.step;
+  job.attempt = start.attempt;
   job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
     return run->moves->Fetch(index, offset, bytes, to);
   };
   const BinWriterOptions options = {.io_threads = context_.options.io_threads};
   absl::StatusOr<BinWriteOutcome> outcome =
-      WithMemory(absl::StrCat("to write step ", order.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
-        CAIRN_RETURN_IF_ERROR(Lend(order, slab));
+      WithMemory(absl::StrCat("to write step ", start.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
+        CAIRN_RETURN_IF_ERROR(Lend(start, slab));
         CAIRN_RETURN_IF_ERROR(context_.root.Check());
         return WriteBins(context_.storage, job, options, run->stop, run->bytes_done);
       });
@@ -211,27 +211,27 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
   if (HasReason(outcome.status(), Reason::kRootMismatch)) {
     outcome = Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
   }
-  EndWrite(order, *run, std::move(outcome), Seconds(begin));
+  EndWrite(start, *run, std::move(outcome), Seconds(begin));
 }
 
-void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& run,
+void SaveExecutor::EndWrite(const action::StartWrite& start, const WriterRun& run,
                             absl::StatusOr<BinWriteOutcome> outcome, double seconds) {
   const std::string transport = run.moves->transport();
   if (outcome.ok()) {
-    context_.counters.Wrote(order.target->file_bytes, seconds);
+    context_.counters.Wrote(start.target->file_bytes, seconds);
     Log(LogLevel::kInfo, "written",
-        {{"step", order.step},
-         {"attempt", order.attempt},
-         {"bytes", order.target->file_bytes},
+        {{"step", start.step},
+         {"attempt", start.attempt},
+         {"bytes", start.target->file_bytes},
          {"seconds", seconds},
          {"path", outcome->path},
-         {"moved_in", order.target->moved_in.size()},
-         {"moved_out", order.target->moved_out.size()},
+         {"moved_in", start.target->moved_in.size()},
+         {"moved_out", start.target->moved_out.size()},
          {"transport", transport}});
   } else {
     context_.counters.FailedToWrite(outcome.status());
     Log(LogLevel::kError, "write_failed",
-        {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
+        {{"step", start.step}, {"attempt", start.attempt}, {"error", outcome.status()}});
   }
   {
     MutexLock lock(mutex_);
@@ -239,9 +239,9 @@ void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& ru
   }
   context_.host.Do([&](Session& session, absl::Time) {
     if (outcome.ok()) {
-      session.saves().OnWriteEnded(order.save, std::move(outcome->result));
+      session.saves().OnWriteEnded(start.save, std::move(outcome->result));
     } else {
-      session.saves().OnWriteEnded(order.save, outcome.status());
+      session.saves().OnWriteEnded(start.save, outcome.status());
     }
   });
 }

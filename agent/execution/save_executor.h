@@ -37,7 +37,7 @@ class SaveExecutor {
   std::shared_ptr<SharedMemory> SlabOf(uint64_t id);
   // Returns when no load copies from the slab any more.
   void GiveUpSlab();
-  void StartWrite(const action::StartWrite& order);
+  void StartWrite(const action::StartWrite& start);
   void StopWrite(uint64_t save);
   // Says how the shards of the save that is written move.
   void DecideMoves(uint64_t save, const v1::Exchange& exchange);
@@ -73,13 +73,13 @@ class SaveExecutor {
   void MakeSlabNow(uint64_t bytes);
   void EndImages();
   // Runs in the thread of a write.
-  void Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
+  void Write(const action::StartWrite& start, const std::shared_ptr<WriterRun>& run,
              const std::shared_ptr<SharedMemory>& slab);
   // Logs how a write ended and tells the session.
-  void EndWrite(const action::StartWrite& order, const WriterRun& run, absl::StatusOr<BinWriteOutcome> outcome,
+  void EndWrite(const action::StartWrite& start, const WriterRun& run, absl::StatusOr<BinWriteOutcome> outcome,
                 double seconds);
   // Lends what other ranks write of this one's.
-  absl::Status Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab);
+  absl::Status Lend(const action::StartWrite& start, const std::shared_ptr<SharedMemory>& slab);
 
   const ExecutorContext context_;
   Mutex mutex_;
@@ -91,7 +91,7 @@ class SaveExecutor {
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread writer_;
-  TaskQueue slabs_{1};
+  TaskQueue queue_{1};  // makes slabs and decides moves, in order
 };
 
 }  // namespace cairn

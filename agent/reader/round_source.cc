@@ -39,7 +39,7 @@ void RoundSource::Stop(const absl::Status& why) {
   MutexLock lock(mutex_);
   for (RoundBuffer& buffer : buffers_) {
     if (buffer.memory == nullptr) continue;
-    options_.withdraw(buffer.descriptor_id);
+    options_.offers.withdraw(buffer.descriptor_id);
     pool_.GiveBack(std::move(buffer.memory));
     buffer = RoundBuffer();
   }
@@ -81,7 +81,7 @@ absl::Status RoundSource::ReadAll() {
     }
     if (buffer.memory == nullptr) {
       CAIRN_ASSIGN_OR_RETURN(buffer.memory, pool_.Take(sizes[which]));
-      CAIRN_ASSIGN_OR_RETURN(buffer.descriptor_id, options_.offer(buffer.memory));
+      CAIRN_ASSIGN_OR_RETURN(buffer.descriptor_id, options_.offers.offer(buffer.memory));
       buffer.bytes = buffer.memory->bytes();
       MutexLock lock(mutex_);
       buffers_[which] = buffer;

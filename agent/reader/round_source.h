@@ -17,14 +17,13 @@
 #include "agent/reader/round_ledger.h"
 #include "agent/reader/round_reader.h"
 #include "agent/session/session.h"
+#include "agent/staging/memory_offers.h"
 
 namespace cairn {
 
 struct RoundSourceOptions {
   RoundReaderOptions reader;
-  // `offer` offers memory to other processes, read-only, and returns its id; `withdraw` ends the offer of an id.
-  std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
-  std::function<void(uint64_t)> withdraw;
+  MemoryOffers offers;  // for the read buffers
   // Called when there is progress, and for the first error; on the source's thread, without a lock held.
   std::function<void()> on_progress;
   std::function<void(const absl::Status&)> on_error;

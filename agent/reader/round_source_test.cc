@@ -79,8 +79,10 @@ class RoundSourceTest : public ::testing::Test {
       planned->add_consumers(1);
     }
     plan_ = plan;
-    options_.offer = [this](const std::shared_ptr<SharedMemory>&) -> absl::StatusOr<uint64_t> { return ++offered_; };
-    options_.withdraw = [this](uint64_t) { ++withdrawn_; };
+    options_.offers.offer = [this](const std::shared_ptr<SharedMemory>&) -> absl::StatusOr<uint64_t> {
+      return ++offered_;
+    };
+    options_.offers.withdraw = [this](uint64_t) { ++withdrawn_; };
     options_.on_progress = [] {};
     options_.on_error = [this](const absl::Status& error) {
       EXPECT_FALSE(failed_.happened()) << "only the first error is told";
@@ -201,7 +203,7 @@ TEST_F(RoundSourceTest, Run_AFileIsMissing_TellsTheErrorToAll) {
 }
 
 TEST_F(RoundSourceTest, Run_MemoryCannotBeOffered_IsAnError) {
-  options_.offer = [](const std::shared_ptr<SharedMemory>&) -> absl::StatusOr<uint64_t> {
+  options_.offers.offer = [](const std::shared_ptr<SharedMemory>&) -> absl::StatusOr<uint64_t> {
     return MakeError(Reason::kMemoryUnsealed, "cannot be sealed");
   };
   Start();

@@ -1,10 +1,12 @@
 // Loads of two real agents: the transports, what damage they find, and how they end.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +14,8 @@
 #include "agent/testing/agent_fixture.h"
 #include "agent/testing/half_states.h"
 #include "agent/testing/running_agent.h"
+#include "agent/transport/exchange.h"
+#include "agent/transport/host_exchange.h"
 #include "agent/transport/transfer_service.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
@@ -370,6 +374,59 @@ TEST_F(SlabLoadTest, Save_BeginsWhileALoadIsUnderWay_GetsTheSlabAndTheLoadGoesOn
   const v1::AgentState state = coordinator_.Await(
       0, [](const v1::AgentState& now) { return now.loads_size() == 1 && now.loads(0).storage_bytes() > 0; });
   EXPECT_GT(state.loads(0).storage_bytes(), 0u);
+}
+
+// A load's part in an exchange for which the system has no memory left when it begins to serve other ranks.
+class StarvedLoad : public LoadExchange {
+ public:
+  explicit StarvedLoad(std::atomic<bool>& stopped) : stopped_(stopped) {}
+  ~StarvedLoad() override { EXPECT_TRUE(stopped_); }
+
+  void Serve(Load) override { throw std::bad_alloc(); }
+  void StopServing() override { EXPECT_FALSE(stopped_); }
+  const std::shared_ptr<WindowOffers>& offers() const override { return offers_; }
+  void Prepare() override {}
+  absl::Status Begin(uint64_t) override { return absl::OkStatus(); }
+  void GoByHost() override {}
+  void Stop(const absl::Status& why) override {
+    EXPECT_TRUE(HasReason(why, Reason::kPlanUnknown)) << why;
+    stopped_ = true;
+  }
+  bool ended() override { return true; }
+
+ private:
+  std::atomic<bool>& stopped_;
+  std::shared_ptr<WindowOffers> offers_;
+};
+
+class StarvedExchange : public HostExchange {
+ public:
+  explicit StarvedExchange(std::atomic<bool>& stopped) : stopped_(stopped) {}
+  absl::StatusOr<std::shared_ptr<LoadExchange>> OfLoad(const action::StartRead&) override {
+    return std::make_shared<StarvedLoad>(stopped_);
+  }
+
+ private:
+  std::atomic<bool>& stopped_;
+};
+
+TEST_F(AgentLoadTest, Load_MemoryIsRefusedAfterItIsServed_EndsWhatHasBegun) {
+  Save();
+  std::atomic<bool> stopped = false;
+  trainers_[0].reset();
+  agents_[0].reset();
+  AgentOptions options = Options(0, 2);
+  agents_[0] = std::make_unique<RunningAgent>(options, std::make_unique<StarvedExchange>(stopped));
+  trainers_[0] = std::make_unique<FakeTrainer>(agents_[0]->address());
+  ASSERT_TRUE(trainers_[0]->Attach().ok());
+  coordinator_.AddPlan(0, "load-plan", HalfReadPlan(0, written_[0]).SerializeAsString());
+  v1::LoadOrder order = LoadOrderOf(v1::Phase::READING);
+  order.mutable_exchange()->set_way(v1::Exchange::UNDECIDED);
+  OrderLoad(0, order);
+  ASSERT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok());
+  const absl::Status failed = StatusFromProto(AwaitLoad(0, v1::Phase::FAILED).error());
+  EXPECT_TRUE(HasReason(failed, Reason::kMemoryLimit)) << failed;
+  EXPECT_TRUE(stopped);
 }
 
 }  // namespace

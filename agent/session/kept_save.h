@@ -12,7 +12,8 @@
 
 namespace cairn {
 
-// Immutable. Whoever copies from the slab has to know besides that nobody writes into it (RankSlab).
+// Immutable, but it does not keep the slab as it is: RankSlab says when a reader may copy from the slab because nobody
+// writes into it.
 struct KeptSave {
   int64_t step = 0;
   uint32_t attempt = 0;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/file/own_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -41,10 +42,7 @@ absl::Status MakeOwn(const std::string& path, mode_t mode) {
   if (errno != EEXIST) return Fault(path, "it cannot be made", errno);
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return Fault(path, "its properties cannot be read", errno);
-  if (!S_ISDIR(info.st_mode)) return Fault(path, "it is no directory");
-  if (info.st_uid != geteuid())
-    return Fault(path, absl::StrCat("it belongs to user ", info.st_uid, ", not to ", geteuid()));
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Fault(path, "others may write to it: chmod go-w it");
+  if (const std::string why = WhyNotOwn(info, geteuid()); !why.empty()) return Fault(path, absl::StrCat("it ", why));
   if ((info.st_mode & 0777 & ~mode) != 0 && chmod(path.c_str(), mode) != 0) {
     return Fault(path, "its mode cannot be set", errno);
   }

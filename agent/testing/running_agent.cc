@@ -5,13 +5,11 @@
 #include <memory>
 #include <utility>
 
-#include "agent/transport/host_exchange.h"
-
 namespace cairn::testing {
 
-RunningAgent::RunningAgent(AgentOptions options) {
+RunningAgent::RunningAgent(AgentOptions options, std::unique_ptr<Exchange> exchange) {
   options.insecure = options.token_file.empty();
-  auto agent = Agent::Start(options, std::make_unique<HostExchange>());
+  auto agent = Agent::Start(options, std::move(exchange));
   EXPECT_TRUE(agent.ok()) << agent.status();
   agent_ = *std::move(agent);
   service_ = std::make_unique<LocalService>(*agent_);

@@ -9,6 +9,7 @@
 #include "agent/trainer_service/checkpoint_relay.h"
 #include "agent/trainer_service/local_server.h"
 #include "agent/trainer_service/local_service.h"
+#include "agent/transport/host_exchange.h"
 
 namespace cairn::testing {
 
@@ -16,7 +17,7 @@ namespace cairn::testing {
 // destructor ends it without leaving the job.
 class RunningAgent {
  public:
-  explicit RunningAgent(AgentOptions options);
+  explicit RunningAgent(AgentOptions options, std::unique_ptr<Exchange> exchange = std::make_unique<HostExchange>());
   RunningAgent(const RunningAgent&) = delete;
   RunningAgent& operator=(const RunningAgent&) = delete;
   ~RunningAgent();

@@ -234,7 +234,7 @@ absl::StatusOr<LoadConsumer::Window> LoadConsumer::FillWindow(size_t source, uin
   CAIRN_ASSIGN_OR_RETURN(window.memory, pool_.Take(part.bytes));
   const auto fill = [&]() -> absl::Status {
     CAIRN_RETURN_IF_ERROR(sources_[source].fetcher->Fetch(round, part.copies, window.memory->data(), part.bytes));
-    CAIRN_ASSIGN_OR_RETURN(window.id, options_.offer(window.memory));
+    CAIRN_ASSIGN_OR_RETURN(window.id, options_.offers.offer(window.memory));
     return absl::OkStatus();
   };
   if (const absl::Status filled = fill(); !filled.ok()) {
@@ -265,7 +265,7 @@ bool LoadConsumer::HandOutFilled(size_t source, uint32_t round, const CopyWindow
 
 void LoadConsumer::Discard(Window window) {
   if (window.released != nullptr) return window.released();
-  options_.withdraw(window.id);
+  options_.offers.withdraw(window.id);
   pool_.GiveBack(std::move(window.memory));
 }
 

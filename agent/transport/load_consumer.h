@@ -15,6 +15,7 @@
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/session/peer_book.h"
+#include "agent/staging/memory_offers.h"
 #include "agent/transport/consumer_ledger.h"
 #include "agent/transport/copy_packer.h"
 #include "agent/transport/round_fetcher.h"
@@ -48,8 +49,7 @@ struct LoadConsumerOptions {
   uint64_t window_bytes = 0;
   // The way to a source that is another rank.
   std::function<std::unique_ptr<RoundFetcher>(const v1::TransferPeer&)> connect;
-  std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
-  std::function<void(uint64_t)> withdraw;
+  MemoryOffers offers;  // for the windows, which the trainer copies from
   // The first error; called without a lock.
   std::function<void(const absl::Status&)> on_error;
   // The trainer has copied all batches, so what transport() says is complete; called without a lock.

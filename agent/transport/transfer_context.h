@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "agent/reader/buffer_pool.h"
 #include "agent/sockets/descriptor_socket.h"
+#include "agent/staging/memory_offers.h"
 #include "agent/transport/transfer_identity.h"
 #include "agent/transport/transfer_service.h"
 #include "common/rpc/token_source.h"
@@ -32,6 +34,12 @@ struct TransferContext {
   // Returns this rank's part in the transfers of a load, whose ranks share `token`.
   LoadTransfer PartIn(const std::string& plan_digest, const std::string& token) const {
     return {job, plan_digest, rank, token, tokens};
+  }
+  // Returns the way to offer memory at this agent's descriptor socket.
+  MemoryOffers ReadOnlyOffers() const {
+    return {.offer = [&socket = descriptors](
+                         std::shared_ptr<SharedMemory> memory) { return socket.Offer(std::move(memory), true); },
+            .withdraw = [&socket = descriptors](uint64_t id) { socket.Withdraw(id); }};
   }
 };
 

@@ -207,10 +207,8 @@ void Load(const std::string& style, int64_t from, int64_t to) {
     total += plan.PartFor(rank).size();
     largest = std::max(largest, plan.PartFor(rank).size());
   }
-  std::printf("load: %.2f s; parts %zu bytes in all, %zu at most; read/unique %.3f; %.2f GiB above the inputs\n",
-              CpuSeconds() - start, total, largest,
-              static_cast<double>(plan.total_bytes_read()) / static_cast<double>(plan.unique_bytes()),
-              ResidentGiB("VmHWM:") - inputs);
+  std::printf("load: %.2f s; parts %zu bytes in all, %zu at most; %.2f GiB above the inputs\n", CpuSeconds() - start,
+              total, largest, ResidentGiB("VmHWM:") - inputs);
 }
 
 void Tiling(int64_t chunks) {

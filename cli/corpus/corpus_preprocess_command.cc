@@ -27,6 +27,7 @@
 #include "corpus/punkt/icu_splitter.h"
 #include "corpus/punkt/punkt_model.h"
 #include "corpus/punkt/punkt_splitter.h"
+#include "corpus/tokenizer/null_tokenizer.h"
 
 namespace cairn::cli {
 namespace {
@@ -223,7 +224,8 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
       "TikTokenizer: a vocabulary in JSON");
   app.AddOption("--vocab-size", given->tokenizer.vocab_size,
                 "TikTokenizer: how many tokens it has, special ones too (131072 by default); NullTokenizer: one more "
-                "than every id");
+                "than every number in the texts")
+      .Between(1, corpus::NullTokenizer::kMostNumbers);
   app.AddOption("--tiktoken-pattern", given->tokenizer.tiktoken_pattern,
                 "TikTokenizer: which of Megatron-LM's two rules cuts text into words")
       .OneOf({"v1", "v2"})

@@ -19,6 +19,7 @@
 #include "common/base/digest.h"
 #include "common/file/atomic_write.h"
 #include "common/file/full_transfer.h"
+#include "common/file/own_directory.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -40,9 +41,10 @@ absl::Status MakePrivate(const std::string& path) {
     return Fault(path, absl::StrCat("it cannot be made: ", std::generic_category().message(errno)));
   }
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return Fault(path, "it is no directory");
-  if (info.st_uid != geteuid()) return Fault(path, absl::StrCat("it belongs to user ", info.st_uid));
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Fault(path, "others may write to it: chmod go-w it");
+  if (lstat(path.c_str(), &info) != 0) {
+    return Fault(path, absl::StrCat("its properties cannot be read: ", std::generic_category().message(errno)));
+  }
+  if (const std::string why = WhyNotOwn(info, geteuid()); !why.empty()) return Fault(path, absl::StrCat("it ", why));
   return absl::OkStatus();
 }
 
@@ -61,8 +63,7 @@ constexpr uint64_t kMostBytes = 8192;  // of such a file
 
 bool IsPrivate(const std::string& path) {
   struct stat info;
-  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
-         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return lstat(path.c_str(), &info) == 0 && WhyNotOwn(info, geteuid()).empty();
 }
 
 // Returns the preferred directory for all run directories of this user.

@@ -21,8 +21,8 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
 // Prints facts about a checkpoint, one a line: whether it is superseded, pinned or tagged, its metrics, and its
 // warning. Prints nothing that does not apply.
 void PrintStanding(const v1::Checkpoint& checkpoint);
-// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR. Damaged checkpoints are red. The column
-// ERROR also shows the warning of a committed checkpoint.
+// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR. Damaged checkpoints are red; superseded
+// ones, and those with a warning, are yellow. The column ERROR also shows the warning of a committed checkpoint.
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
 // Returns a list of {"rank", "phase", "bytes_done", "bytes_total", "late", "node", "note"}.
 nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);

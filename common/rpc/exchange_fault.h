@@ -8,7 +8,8 @@ namespace cairn {
 
 // The rank's own worker has ended or does not answer, so no other rank is at fault.
 inline constexpr std::string_view kWorkerAtFault = "worker_at_fault";
-// A step has made no progress. Its "ranks" are all ranks that it waits for, most of which wait themselves.
+// A step of the exchange has made no progress. The error's "ranks" are then all ranks that the step waits for; most of
+// these only wait for others.
 inline constexpr std::string_view kStepStalled = "step_stalled";
 
 }  // namespace cairn

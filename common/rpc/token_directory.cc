@@ -24,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
+#include "common/file/own_directory.h"
 #include "common/file/retry.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
@@ -49,11 +50,6 @@ absl::Status CannotOpen(int error) {
   if (error == ENOENT) return absl::NotFoundError("is not there");
   if (error == ELOOP || error == ENOTDIR) return Unusable("is a link, or no directory");
   return Unusable(error);
-}
-
-absl::Status CheckOwner(const struct stat& info, uid_t uid) {
-  if (info.st_uid == uid) return absl::OkStatus();
-  return Unusable(absl::StrCat("belongs to user ", info.st_uid, ", not to ", uid));
 }
 
 std::string FileName(const std::string& address) {
@@ -117,8 +113,7 @@ absl::StatusOr<UniqueFd> EnterOwn(int parent, const std::string& name, uid_t uid
   if (!directory.valid()) return CannotOpen(errno);
   struct stat info;
   if (StatOf(directory.get(), info) != 0) return Unusable(errno);
-  CAIRN_RETURN_IF_ERROR(CheckOwner(info, uid));
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Unusable("may be written by others: chmod go-w it");
+  if (const std::string why = WhyNotOwn(info, uid); !why.empty()) return Unusable(why);
   return directory;
 }
 
@@ -156,7 +151,7 @@ absl::StatusOr<std::vector<std::string>> TokenDirectory::ReadLines(int directory
   if (!file.valid()) return CannotOpen(errno);
   struct stat info;
   if (StatOf(file.get(), info) != 0) return Unusable(errno);
-  CAIRN_RETURN_IF_ERROR(CheckOwner(info, uid_));
+  if (info.st_uid != uid_) return Unusable(absl::StrCat("belongs to user ", info.st_uid, ", not to ", uid_));
   if (!S_ISREG(info.st_mode) || info.st_nlink != 1) return Unusable("is no file of its own");
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) return Unusable("can be read by others: chmod go= it");
   std::string text(kMaxBytes, '\0');

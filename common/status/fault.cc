@@ -12,7 +12,7 @@ std::string RanksText(std::span<const int> ranks) {
 
 void FaultList::Add(Fault fault) {
   ++total_;
-  if (faults_.size() < capacity_) faults_.push_back(std::move(fault));
+  if (faults_.size() < kMostKept) faults_.push_back(std::move(fault));
 }
 
 absl::Status FaultList::ToStatus() const {

@@ -24,10 +24,10 @@ struct Fault {
 // Returns "rank 3", or "ranks 0, 1", as messages name them: see JoinRanks.
 std::string RanksText(std::span<const int> ranks);
 
-// Keeps the first `capacity` faults and counts all.
+// Keeps the first kMostKept faults and counts all.
 class FaultList {
  public:
-  explicit FaultList(size_t capacity = 64) : capacity_(capacity) {}
+  static constexpr size_t kMostKept = 64;
 
   void Add(Fault fault);
   bool empty() const { return total_ == 0; }
@@ -40,7 +40,6 @@ class FaultList {
   absl::Status ToStatus() const;
 
  private:
-  size_t capacity_;
   size_t total_ = 0;
   std::vector<Fault> faults_;
 };

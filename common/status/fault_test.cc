@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 namespace cairn {
@@ -10,15 +11,15 @@ namespace {
 TEST(FaultListTest, ToStatus_NoFault_IsOk) { EXPECT_TRUE(FaultList().ToStatus().ok()); }
 
 TEST(FaultListTest, ToStatus_ManyFaults_AreCountedAndCapped) {
-  FaultList list(3);
-  for (int i = 0; i < 10; ++i) {
-    list.Add({Reason::kShardGap, "w", {1, 2}, {}, {}, "w: nobody holds row " + std::to_string(i)});
+  FaultList list;
+  for (int i = 0; i < 100; ++i) {
+    list.Add({Reason::kShardGap, "w", {1, 2}, {}, {}, std::string(200, static_cast<char>('a' + i % 26))});
   }
-  EXPECT_EQ(list.faults().size(), 3u);
+  EXPECT_EQ(list.faults().size(), FaultList::kMostKept);
   const absl::Status status = list.ToStatus();
   EXPECT_EQ(ReasonOf(status), Reason::kShardGap);
-  EXPECT_EQ(status.message(), "w: nobody holds row 0; w: nobody holds row 1; w: nobody holds row 2; and 7 more");
-  EXPECT_EQ(MetadataOf(status).at("faults"), "10");
+  EXPECT_EQ(status.message(), std::string(200, 'a') + "; " + std::string(200, 'b') + "; and 98 more");
+  EXPECT_EQ(MetadataOf(status).at("faults"), "100");
   EXPECT_EQ(MetadataOf(status).at("ranks"), "1, 2");
   EXPECT_EQ(MetadataOf(status).at("tensor"), "w");
 }

@@ -263,7 +263,7 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kMappingUncovered, "MAPPING_UNCOVERED", absl::StatusCode::kFailedPrecondition,
      "Target names come from no statement and from no source tensor.", "Map them, or add them with `_ -> name`."},
     {Reason::kMappingRange, "MAPPING_RANGE", absl::StatusCode::kOutOfRange,
-     "A target reaches outside the tensor that a mapping gives it.",
+     "A target reaches outside the tensor that a mapping gives it, or has another global shape.",
      "Look for a missing transpose or a wrong number of shards."},
     {Reason::kInputUnreadable, "INPUT_UNREADABLE", absl::StatusCode::kNotFound, "An input file cannot be read.",
      "Check the path and its permissions."},

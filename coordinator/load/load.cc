@@ -10,7 +10,6 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/exchange/nccl_advice.h"
-#include "coordinator/load/load_state.h"
 
 namespace cairn {
 namespace {

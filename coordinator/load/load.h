@@ -31,6 +31,10 @@
 
 namespace cairn {
 
+inline bool HasFailed(const v1::LoadState& state) {
+  return state.phase() == v1::Phase::FAILED || state.phase() == v1::Phase::STOPPED;
+}
+
 // A function of reports, results and `context.now`. Not thread-safe.
 class Load {
  public:

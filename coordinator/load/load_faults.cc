@@ -11,7 +11,6 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/load/load.h"
-#include "coordinator/load/load_state.h"
 
 namespace cairn {
 namespace {

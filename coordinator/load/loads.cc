@@ -6,7 +6,6 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/decision/rank_error.h"
-#include "coordinator/load/load_state.h"
 
 namespace cairn {
 namespace {

@@ -281,7 +281,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   planned.transfer_token = secret_.TokenForLoad(plan.digest(), action.calls_digest);
   planned.missing = plan.missing();
   planned.unexpected = plan.unexpected();
-  if (action.source_layout.empty()) planned.total_bytes_read = plan.total_bytes_read();
+  if (action.source_layout.empty()) planned.total_bytes_read = plan.unique_bytes();
   planned.unique_bytes = plan.unique_bytes();
   planned.transport_bytes = TransportBytes(plan.totals(), action.memory);
   return planned;

@@ -25,8 +25,6 @@ constexpr size_t kRecordsKept = 16;
 constexpr uint64_t kRecordBytesKept = uint64_t{1} << 30;
 // Plans that a restarted coordinator makes ready unasked; so many are kept whatever their size.
 constexpr size_t kPlansWarmed = 2;
-// The planner accepts no smaller rounds.
-constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 
 std::string NameOf(std::string_view digest) { return absl::StrCat(DigestHex(digest), std::string(kPlanEnding)); }
 

@@ -18,7 +18,6 @@
 namespace cairn {
 namespace {
 
-constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 constexpr uint64_t kRoundBytes = uint64_t{32} << 20;  // as agents'
 // Names of each kind that are answered.
 constexpr int kMaxNames = 1000;
@@ -63,7 +62,7 @@ void Tell(const FaultList& faults, v1::PlanReshardResponse& response) {
 
 void Tell(const LoadPlan& plan, v1::PlanReshardResponse& response) {
   response.set_unique_bytes(plan.unique_bytes());
-  response.set_read_bytes(plan.total_bytes_read());
+  response.set_read_bytes(plan.unique_bytes());
   std::map<int, v1::ReshardRank> ranks;
   for (int rank : plan.ranks()) {
     ranks[rank].set_rank(static_cast<uint32_t>(rank));
@@ -102,7 +101,7 @@ absl::StatusOr<v1::PlanReshardResponse> PreviewReshard(const v1::PlanReshardRequ
   if (targets.ranks.empty()) return MakeError(Reason::kBadRequest, "no rank of the target is given");
   v1::PlanReshardResponse response;
   LoadOptions options;
-  FaultList faults(options.max_faults);
+  FaultList faults;
   options.round_bytes =
       request.round_bytes() == 0 ? kRoundBytes : std::max<uint64_t>(request.round_bytes(), kMinRoundBytes);
   if (checkpoint != nullptr) {

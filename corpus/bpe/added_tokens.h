@@ -54,8 +54,9 @@ class AddedTokens {
     size_t begin, end;
     size_t token;
   };
-  // Finds the next token at or after `from`, and moves `from` behind the token itself. `done` is the end of the token
-  // before it, whose white space it does not take. Returns false if there is none.
+  // Finds the next token at or after `from`, and moves `from` behind the token itself. `done` is where the previous
+  // match ended; white space before `done` belongs to that match, so lstrip takes none of it. Returns false if there is
+  // no further token.
   bool Find(std::string_view text, size_t done, size_t& from, Match& match) const;
 
   std::vector<AddedToken> tokens_;

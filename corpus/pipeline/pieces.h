@@ -33,7 +33,8 @@ struct Pieces {
 // (BAD_PATTERN): a regular expression took more steps or memory than is reasonable.
 using Step = std::function<absl::Status(Pieces&)>;
 
-// Builds the text that a step makes of another, part by part, and keeps track of `from_first`.
+// Builds the text that a step makes of another, part by part, and counts for Pieces::from_first how many of its bytes
+// stem from the first character of the input.
 class Rewrite {
  public:
   // The bytes of `before` must stay unchanged until Finish().

@@ -90,9 +90,10 @@ absl::StatusOr<ChosenTokenizer> Tiktoken(const TokenizerChoice& choice) {
 absl::StatusOr<ChosenTokenizer> Null(const TokenizerChoice& choice) {
   CAIRN_RETURN_IF_ERROR(
       Need(choice.vocab_size == 0 ? "" : "given", "--vocab-size", choice.type, "one more than every id"));
+  auto tokenizer = std::make_unique<NullTokenizer>(choice.vocab_size);
   ChosenTokenizer chosen;
-  chosen.tokenizer = NullTokenizer(choice.vocab_size);
-  chosen.framing.end_of_document = choice.vocab_size;
+  chosen.framing.end_of_document = tokenizer->end_of_document();
+  chosen.tokenizer = std::move(tokenizer);
   return chosen;
 }
 

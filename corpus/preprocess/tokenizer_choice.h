@@ -24,8 +24,9 @@ struct TokenizerChoice {
   std::string tokenizer_model;         // a directory, a tokenizer.json, a *.model, or TikTokenizer's JSON
   bool include_special_tokens = true;  // for example [CLS] .. [SEP] around every sentence
   bool append_eod = false;
-  bool legacy_wordpiece = false;        // the original BERT's rules, as Megatron-LM before 2026
-  uint32_t vocab_size = 0;              // for TikTokenizer and NullTokenizer; 0: not given
+  bool legacy_wordpiece = false;  // the original BERT's rules, as Megatron-LM before 2026
+  // For TikTokenizer and NullTokenizer, at most NullTokenizer::kMostNumbers; 0: not given.
+  uint32_t vocab_size = 0;
   std::string tiktoken_pattern = "v2";  // or "v1"
   uint32_t tiktoken_specials = 1000;    // the number of TikTokenizer's special tokens
 };

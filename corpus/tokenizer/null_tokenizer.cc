@@ -5,14 +5,17 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/status/reason.h"
 
 namespace cairn::corpus {
 namespace {
 
+constexpr size_t kShownBytes = 100;  // of a word that is refused
+
 class NullEncoder final : public Encoder {
  public:
-  explicit NullEncoder(uint32_t ids) : ids_(ids) {}
+  explicit NullEncoder(uint32_t numbers) : numbers_(numbers) {}
 
   absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) override {
     const size_t before = ids.size();
@@ -21,10 +24,10 @@ class NullEncoder final : public Encoder {
       const std::string_view word = text.substr(from, blank - from);
       uint32_t id = 0;
       const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-      if (word.empty() || error != std::errc() || end != word.data() + word.size() || id >= ids_) {
+      if (word.empty() || error != std::errc() || end != word.data() + word.size() || id >= numbers_) {
         ids.resize(before);
         return MakeError(Reason::kBadRequest,
-                         absl::StrCat("'", std::string(word.substr(0, 100)), "' is no number below ", ids_,
+                         absl::StrCat("'", Printable(CutText(word, kShownBytes)), "' is no number below ", numbers_,
                                       ", the size of the vocabulary"));
       }
       ids.push_back(id);
@@ -34,23 +37,11 @@ class NullEncoder final : public Encoder {
   }
 
  private:
-  const uint32_t ids_;
-};
-
-class Null final : public Tokenizer {
- public:
-  explicit Null(uint32_t ids) : ids_(ids) {}
-
-  std::unique_ptr<Encoder> NewEncoder() const override { return std::make_unique<NullEncoder>(ids_); }
-  uint32_t vocab_size() const override { return ids_ + 1; }
-  std::optional<uint32_t> IdOf(std::string_view) const override { return std::nullopt; }
-
- private:
-  const uint32_t ids_;
+  const uint32_t numbers_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> NullTokenizer(uint32_t vocab_size) { return std::make_unique<Null>(vocab_size); }
+std::unique_ptr<Encoder> NullTokenizer::NewEncoder() const { return std::make_unique<NullEncoder>(numbers_); }
 
 }  // namespace cairn::corpus

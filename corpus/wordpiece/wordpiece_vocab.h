@@ -31,10 +31,11 @@ struct WordPieceVocab {
   std::optional<uint32_t> IdOf(std::string_view token) const;
 };
 
-// Reads the text of a vocab.txt. In the fast dialect, [UNK] [SEP] [PAD] [CLS] [MASK] are special and are added in this
-// order where the file lacks them; then <extra_id_0> .. <extra_id_{extra_ids - 1}> follow. In the legacy dialect [BOS]
-// and [EOS] are added, and nothing is matched in the text. INVALID_ARGUMENT (BAD_TOKENIZER): the file is not UTF-8, has
-// no line or no [UNK], or has more than 2^31 ids; it names `name` and the line.
+// Reads the text of a vocab.txt. A file must have a line [UNK]. In the fast dialect, [UNK] [SEP] [PAD] [CLS] [MASK] are
+// special; the last four are added in this order where the file lacks them, and <extra_id_0> .. <extra_id_{extra_ids -
+// 1}> come behind them. In the legacy dialect [BOS] and [EOS] are added where the file lacks them, and nothing is
+// matched in the text. INVALID_ARGUMENT (BAD_TOKENIZER): the file is not UTF-8, has no line or no [UNK], or has more
+// than 2^31 ids; it names `name` and, if a line is wrong, the line.
 absl::StatusOr<WordPieceVocab> ParseWordPieceVocab(std::string_view text, std::string_view name, BertDialect dialect,
                                                    uint32_t extra_ids);
 

@@ -21,15 +21,10 @@
 #include "foreign/read/torch/torch_value.h"
 #include "foreign/tensors/item_reader.h"
 #include "foreign/tensors/tensor_reader.h"
+#include "foreign/tensors/window_size.h"
 
 namespace cairn {
 namespace {
-
-constexpr uint64_t kMinMemory = uint64_t{64} << 20;
-// Leaves room for headers, plans and stacks.
-constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
-// Larger windows than this do not make a comparison faster, unless a tensor needs one.
-constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
 
 uint64_t BytesOfTensor(const WholeTensor& tensor) {
   return static_cast<uint64_t>(*ElementCount(tensor.plain.shape)) * static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
@@ -126,8 +121,10 @@ class Comparer {
   }
 
   absl::Status CompareTensors() {
-    const uint64_t memory = std::max(options_.memory_bytes, kMinMemory) - kSpareMemory - 2 * readers_[0].buffer_bytes();
-    const uint64_t most = std::min(memory / 2, std::max(largest_, kUsualWindow)) / kIoAlignment * kIoAlignment;
+    const uint64_t most = WindowBytes({.memory_bytes = options_.memory_bytes,
+                                       .reader_bytes = 2 * readers_[0].buffer_bytes(),
+                                       .largest_part = largest_,
+                                       .most_bytes = total_});
     CAIRN_RETURN_IF_ERROR(WithMemory("for the windows of a comparison; lower --memory", [&] {
       for (AlignedBuffer& window : windows_) window = AlignedBuffer(most);
       return absl::OkStatus();

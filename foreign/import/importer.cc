@@ -24,18 +24,13 @@
 #include "foreign/read/foreign_directory.h"
 #include "foreign/tensors/background_task.h"
 #include "foreign/tensors/tensor_reader.h"
+#include "foreign/tensors/window_size.h"
 #include "store/read/checkpoint_store.h"
 #include "store/storage/root_lock.h"
 #include "store/write/attempt_store.h"
 
 namespace cairn {
 namespace {
-
-constexpr uint64_t kMinMemory = uint64_t{64} << 20;
-// Leaves room for headers, plans and stacks.
-constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
-// Larger windows than this do not make an import faster, unless a tensor needs one.
-constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
 
 // Writes the bins of an attempt through two windows of memory: while one is written, the other one is filled.
 class BinsWriter {
@@ -51,7 +46,7 @@ class BinsWriter {
 
   absl::StatusOr<std::vector<RankResult>> Run(const std::string& directory, const BinIdentity& identity) {
     CAIRN_RETURN_IF_ERROR(WithMemory("for the windows of an import; lower --memory", [&] {
-      const uint64_t bytes = WindowBytes();
+      const uint64_t bytes = BytesOfWindow();
       for (AlignedBuffer& window : windows_) window = AlignedBuffer(bytes + kIoAlignment);
       window_bytes_ = bytes;
       return absl::OkStatus();
@@ -81,17 +76,16 @@ class BinsWriter {
     return result;
   }
 
-  uint64_t WindowBytes() const {
-    const uint64_t memory = std::max(options_.memory_bytes, kMinMemory) - kSpareMemory - reader_.buffer_bytes();
-    uint64_t largest = 0, file_bytes = 0;
+  // A tensor that fits into a window is not cut, because a cut tensor that is permuted would be read in several passes.
+  uint64_t BytesOfWindow() const {
+    WindowSizes sizes = {.memory_bytes = options_.memory_bytes, .reader_bytes = reader_.buffer_bytes()};
     for (const ImportRank& rank : plan_.ranks) {
-      for (const StoredItem& item : rank.items) largest = std::max(largest, item.bytes());
-      for (const v1::PlannedFile& file : rank.part.files()) file_bytes = std::max(file_bytes, file.data_bytes());
+      for (const StoredItem& item : rank.items) sizes.largest_part = std::max(sizes.largest_part, item.bytes());
+      for (const v1::PlannedFile& file : rank.part.files()) {
+        sizes.most_bytes = std::max(sizes.most_bytes, file.data_bytes());
+      }
     }
-    // A tensor that fits into a window is not cut, because a cut tensor that is permuted would be read in several
-    // passes.
-    const uint64_t wanted = std::min(std::max(largest, kUsualWindow), std::max(file_bytes, uint64_t{kIoAlignment}));
-    return RoundUpToIo(std::min(wanted, memory / 2 - kIoAlignment));
+    return WindowBytes(sizes);
   }
 
   absl::StatusOr<v1::FileResult> WriteBin(BinDescription description, const v1::PlannedFile& file) {

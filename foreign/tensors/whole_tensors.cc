@@ -42,8 +42,7 @@ absl::StatusOr<DType> DtypeOf(const aoa::MappedState& mapped, const aoa::Output&
   const aoa::Variables& variables = mapped.variables();
   std::optional<DType> dtype;
   for (const aoa::Slice& slice : variables.slices(output.variable)) {
-    const DType cast = variables.steps().LastCast(slice.chain);
-    const DType arrives = cast == DType::kUnspecified ? variables.source(slice.source).dtype : cast;
+    const DType arrives = variables.steps().DtypeAfter(slice.chain, variables.source(slice.source).dtype);
     if (dtype && *dtype != arrives) {
       const std::string name(mapped.Text(output.name));
       return MakeError(Reason::kMappingDtype,

@@ -2,6 +2,7 @@
 
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "foreign/tensors/window_size.h"
 
 namespace cairn {
 
@@ -23,11 +24,11 @@ absl::StatusOr<size_t> ExportWriter::Run(const std::function<bool(std::string_vi
   return finished_before_;
 }
 
-absl::Status ExportWriter::Allocate(uint64_t largest_part, uint64_t largest_file) {
+absl::Status ExportWriter::Allocate(uint64_t largest_part, uint64_t most_bytes) {
   return stream_.Allocate(WindowBytes({.memory_bytes = options_.memory_bytes,
                                        .reader_bytes = reader_.buffer_bytes(),
                                        .largest_part = largest_part,
-                                       .largest_file = largest_file}));
+                                       .most_bytes = most_bytes}));
 }
 
 absl::Status ExportWriter::WriteFile(const std::string& name, uint64_t bytes, uint64_t tensor_bytes,

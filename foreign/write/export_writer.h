@@ -44,7 +44,7 @@ class ExportWriter {
                              const std::function<absl::Status()>& write);
 
   // The methods below are for `write`. Allocate must be called first; its arguments are those of WindowSizes.
-  absl::Status Allocate(uint64_t largest_part, uint64_t largest_file);
+  absl::Status Allocate(uint64_t largest_part, uint64_t most_bytes);
   // Writes a file of `bytes` bytes: `fill` gives all of them to stream(). If an earlier export has finished the file,
   // it only checks the file, and counts `tensor_bytes` as written.
   absl::Status WriteFile(const std::string& name, uint64_t bytes, uint64_t tensor_bytes,

@@ -16,25 +16,12 @@
 namespace cairn {
 namespace {
 
-constexpr uint64_t kMinMemory = 4 * kSmallestWindowBytes;
-// Leaves room for headers, plans and stacks.
-constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
-// Larger windows than this do not make an export faster, unless a part needs one.
-constexpr uint64_t kUsualWindow = uint64_t{64} << 20;
 // The size of one write.
 constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
 // Enough threads that the disk always has writes to do.
 constexpr int kThreads = 2;
 
 }  // namespace
-
-uint64_t WindowBytes(const WindowSizes& sizes) {
-  const uint64_t memory = std::max(sizes.memory_bytes, kMinMemory);
-  const uint64_t aside = kSpareMemory + sizes.reader_bytes;
-  const uint64_t most = std::max(memory > aside ? (memory - aside) / 2 : 0, kSmallestWindowBytes);
-  const uint64_t wanted = std::min(std::max(sizes.largest_part, kUsualWindow), sizes.largest_file);
-  return RoundUpToIo(std::max<uint64_t>(std::min(wanted, most), 1));
-}
 
 absl::Status WindowStream::Allocate(uint64_t window_bytes) {
   return WithMemory(absl::StrCat("for two buffers of ", window_bytes, " bytes; lower --memory"), [&] {

@@ -13,21 +13,6 @@
 
 namespace cairn {
 
-// A window has at least this many bytes, or as many as the largest file if that is smaller, however little memory is
-// allowed.
-inline constexpr uint64_t kSmallestWindowBytes = uint64_t{16} << 20;
-
-// The sizes, in bytes, from which the size of a window follows.
-struct WindowSizes {
-  uint64_t memory_bytes = 0;  // for the whole export
-  uint64_t reader_bytes = 0;  // the part of it that the reader takes
-  uint64_t largest_part = 0;  // a window should have room for the largest part
-  uint64_t largest_file = 0;  // a window is not larger than the largest file
-};
-
-// Returns how large each of the two windows is: at least 4 KiB.
-uint64_t WindowBytes(const WindowSizes& sizes);
-
 // Writes one file after the other. Whole blocks are written past the page cache where the file system lets them. Not
 // thread-safe.
 class WindowStream {

@@ -104,24 +104,5 @@ TEST_F(WindowStreamTest, Flush_DiskIsFull_AnErrorComesByTheEnd) {
   EXPECT_EQ(ReasonOf(status), Reason::kNoSpace);
 }
 
-TEST(WindowBytesTest, WindowBytes_HoldsThePartIfMemoryAllows) {
-  const WindowSizes sizes{
-      .memory_bytes = 1024 * kMiB, .reader_bytes = 16 * kMiB, .largest_part = 300 * kMiB, .largest_file = 5000 * kMiB};
-  EXPECT_EQ(WindowBytes(sizes), 300 * kMiB);
-  WindowSizes other = sizes;
-  other.largest_part = 800 * kMiB;
-  EXPECT_EQ(WindowBytes(other), 496 * kMiB);
-  other = sizes;
-  other.largest_part = 1;
-  EXPECT_EQ(WindowBytes(other), 64 * kMiB);
-  other.largest_file = 5000;
-  EXPECT_EQ(WindowBytes(other), 8192);
-  other.largest_file = 0;
-  EXPECT_EQ(WindowBytes(other), 4096);
-  other = sizes;
-  other.memory_bytes = 1;
-  EXPECT_EQ(WindowBytes(other), kSmallestWindowBytes);
-}
-
 }  // namespace
 }  // namespace cairn

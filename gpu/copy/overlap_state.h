@@ -19,9 +19,9 @@ struct OverlapRequest {
   // All other copies. They are enqueued in the trainer's own streams, so that the trainer's later work comes after
   // them. Those whose elements the host must reorder are finished before the save returns.
   std::vector<StagedCopy> at_once;
-  bool check = false;  // compare CRC32Cs that the device computes with the host's bytes
-  int64_t chunk_bytes = int64_t{16} << 20;
-  int64_t threads = 1;  // number of threads that copy on the host
+  bool check = false;       // compare CRC32Cs that the device computes with the host's bytes
+  int64_t chunk_bytes = 0;  // how much is copied at a time; greater than 0
+  int64_t threads = 1;      // number of threads that copy on the host
 };
 
 // One overlapped save. Thread-safe.

@@ -67,7 +67,6 @@ inline constexpr int kCaptureInvalidated = 2;
 // CUstreamCaptureMode. All threads begin in the global mode. While one thread captures in the global mode, a call such
 // as cuEventQuery in another thread of the global mode makes the capture fail. A call in a relaxed thread does not.
 inline constexpr int kCaptureGlobal = 0;
-inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureRelaxed = 2;
 
 // CUmemorytype.
@@ -105,9 +104,8 @@ inline constexpr int kDeviceComputeMinor = 76;
 inline constexpr int kDeviceHandleTypePosix = 103;
 inline constexpr int kDeviceHandleTypeFabric = 128;
 
-// Special stream handles: the legacy default stream, and the default stream of the calling thread.
+// The handle of the legacy default stream.
 inline constexpr uint64_t kStreamLegacy = 1;
-inline constexpr uint64_t kStreamPerThread = 2;
 
 // Has the fields of CUDA_MEMCPY2D.
 struct Copy2D {

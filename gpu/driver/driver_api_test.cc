@@ -76,7 +76,6 @@ static_assert(kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
 static_assert(kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE);
 static_assert(kCaptureInvalidated == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
 static_assert(kCaptureGlobal == CU_STREAM_CAPTURE_MODE_GLOBAL);
-static_assert(kCaptureThreadLocal == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 static_assert(kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(kDeviceComputeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(kDeviceComputeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
@@ -135,7 +134,6 @@ static_assert(offsetof(Copy2D, height) == offsetof(CUDA_MEMCPY2D, Height));
 
 TEST(DriverApiTest, SpecialStreams_AsInTheHeader_HaveOurNumbers) {
   EXPECT_EQ(reinterpret_cast<uint64_t>(CU_STREAM_LEGACY), kStreamLegacy);
-  EXPECT_EQ(reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD), kStreamPerThread);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #ifndef CAIRN_GPU_NCCL_GROUP_KEEPER_H_
 #define CAIRN_GPU_NCCL_GROUP_KEEPER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,10 @@ namespace cairn {
 struct GroupWorker {
   uint64_t number = 0;
   std::vector<uint32_t> ranks;  // ranks[i] is the job's rank that has rank i in the group
+  // Returns the index in `ranks` of a rank of the job; ranks.size() if it is not in the group.
+  uint32_t IndexOf(uint32_t rank) const {
+    return static_cast<uint32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  }
   std::unique_ptr<WorkerProcess> worker;
   uint64_t steps = 0;     // how many steps the worker has been given
   uint64_t memories = 0;  // how many memories the worker has been given, including unmapped ones

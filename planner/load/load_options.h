@@ -2,17 +2,21 @@
 #ifndef CAIRN_PLANNER_LOAD_LOAD_OPTIONS_H_
 #define CAIRN_PLANNER_LOAD_LOAD_OPTIONS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "common/format/stored_item.h"
 #include "mapping/mapping.h"
 
 namespace cairn {
 
+// A round holds at least two blocks that have a checksum.
+inline constexpr uint64_t kMinRoundBytes = 2 * kChecksumBlockBytes;
+
 struct LoadOptions {
-  // The size in bytes of the largest read buffer of one round, at least 2 MiB. An agent holds two such buffers.
+  // The size in bytes of the largest read buffer of one round, at least kMinRoundBytes. An agent holds two such
+  // buffers.
   uint64_t round_bytes = uint64_t{64} << 20;
   // Set for an in-memory reshard. Then only the rank that a file names as its writer can read the file, in one round,
   // and its own memory is the buffer of that round. Buffer offsets count from the begin of this memory, in which the
@@ -23,7 +27,6 @@ struct LoadOptions {
   std::vector<int> keepers;
   // Says from which stored tensors the targets' tensors are made. Null: each from the stored tensor of the same name.
   std::shared_ptr<const aoa::Config> mapping;
-  size_t max_faults = 64;
 };
 
 }  // namespace cairn

@@ -27,8 +27,6 @@ class LoadPlan::Impl {
 
 namespace {
 
-constexpr uint64_t kMinRoundBytes = 2 * kChecksumBlockBytes;
-
 std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, const LoadOptions& options) {
   Digester digester;
   digester.Add("cairn load plan 4")
@@ -73,7 +71,6 @@ std::string LoadPlan::PartFor(int rank) const {
 }
 const std::vector<std::string>& LoadPlan::missing() const { return impl_->missing; }
 const std::vector<std::string>& LoadPlan::unexpected() const { return impl_->unexpected; }
-uint64_t LoadPlan::total_bytes_read() const { return impl_->parts.total_bytes_read; }
 uint64_t LoadPlan::unique_bytes() const { return impl_->unique_bytes; }
 const LoadTotals& LoadPlan::totals() const { return impl_->parts.totals; }
 const aoa::MappingReport* LoadPlan::mapping_report() const { return impl_->mapping_report.get(); }
@@ -117,7 +114,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
 
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options) {
-  FaultList faults(options.max_faults);
+  FaultList faults;
   return MakeLoadPlan(source, targets, options, faults);
 }
 

@@ -39,9 +39,7 @@ class LoadPlan {
   // that no target wants, but no objects. Both are sorted.
   const std::vector<std::string>& missing() const;
   const std::vector<std::string>& unexpected() const;
-  // total_bytes_read() counts the bytes of tensors and objects that all ranks read from storage, unique_bytes() the
-  // distinct bytes of the checkpoint that are needed. The two are always equal.
-  uint64_t total_bytes_read() const;
+  // Returns the number of bytes of tensors and objects that all ranks together read: each needed byte once.
   uint64_t unique_bytes() const;
   const LoadTotals& totals() const;
   // Returns the report on the mapping; null without a mapping.

@@ -197,19 +197,20 @@ class Mapper {
 
 // Returns the casts of one entry. The elements must arrive in the target's dtype.
 absl::StatusOr<CastChain> CastsFor(const aoa::ShardDesc& wanted, const ManifestTensor& stored,
-                                   const std::vector<DType>& casts) {
+                                   const aoa::StepTable& table, aoa::ChainId steps) {
   const ErrorMetadata metadata = {{"tensor", std::string(wanted.key)}};
   const bool state = aoa::SplitStateKey(wanted.key).kind != aoa::StateKind::kWeight;
   // A state has a dtype of its own, so the casts of the weight are not applied to it.
   if (state && stored.dtype == wanted.dtype) return CastChain();
-  const DType arrives = casts.empty() ? stored.dtype : casts.back();
+  const DType arrives = table.DtypeAfter(steps, stored.dtype);
   if (arrives != wanted.dtype) {
     return MakeError(state ? Reason::kDtypeMismatch : Reason::kMappingDtype,
                      absl::StrCat("'", stored.name, "' is ", DtypeText(stored.dtype),
-                                  casts.empty() ? "" : absl::StrCat(", cast to ", DtypeText(arrives)), ", and '",
-                                  View(wanted.key), "' is ", DtypeText(wanted.dtype)),
+                                  arrives == stored.dtype ? "" : absl::StrCat(", cast to ", DtypeText(arrives)),
+                                  ", and '", View(wanted.key), "' is ", DtypeText(wanted.dtype)),
                      metadata);
   }
+  const std::vector<DType> casts = CastsOf(table.steps(steps));
   for (DType dtype : casts) {
     if (dtype == stored.dtype || (IsCastable(dtype) && IsCastable(stored.dtype))) continue;
     return MakeError(Reason::kMappingDtype,
@@ -296,12 +297,11 @@ absl::StatusOr<std::vector<AxisMap>> AxisMapsOf(const aoa::MappedState& mapped, 
     }
     AxisMap link(entry.source, entry.target);
     link.source = number;
-    const std::span<const aoa::Step> steps = mapped.steps(entry);
-    auto casts = CastsFor(wanted, tensor, CastsOf(steps));
+    auto casts = CastsFor(wanted, tensor, mapped.variables().steps(), entry.chain);
     if (!casts.ok()) return casts.status();
     link.casts = *std::move(casts);
     if (entry.target.empty()) continue;
-    if (absl::Status status = Apply(steps, wanted.key, link); !status.ok()) return status;
+    if (absl::Status status = Apply(mapped.steps(entry), wanted.key, link); !status.ok()) return status;
     links.push_back(std::move(link));
   }
   return links;

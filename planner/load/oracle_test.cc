@@ -171,7 +171,7 @@ std::string Check(const Case& test, const Case* planned = nullptr) {
   }
   std::vector<RankInput> inputs;
   for (size_t r = 0; r < bytes.size(); ++r) inputs.push_back({static_cast<int>(r), "", bytes[r], digests[r]});
-  FaultList faults(1000);
+  FaultList faults;
   const auto plan = MakeSavePlan(inputs, SaveOptions(), faults);
   const bool tiles = std::all_of(count.begin(), count.end(), [](int n) { return n == 1; });
   if (plan.ok() != tiles) {

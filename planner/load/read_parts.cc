@@ -254,7 +254,6 @@ void PartWriter::Place(size_t reader, const Segment& segment, ByteRange range) {
   }
   cursor_ = at + bytes;
   read_bytes_[reader] += bytes;
-  parts_.total_bytes_read += bytes;
   auto& totals = parts_.totals.reads;
   const int rank = targets_.ranks()[reader];
   if (totals.empty() || totals.back().rank != rank || totals.back().file != FileOf(item)) {

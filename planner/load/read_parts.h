@@ -22,7 +22,6 @@ struct ReadParts {
   // messages whose bytes are joined.
   std::string shared;
   LoadTotals totals;
-  uint64_t total_bytes_read = 0;
 };
 
 // `mapping_report` goes into the part of the first rank; empty without a mapping.

@@ -12,7 +12,6 @@ absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, 
                                             const LoadOptions& options, FaultList& faults) {
   SaveOptions save_options;
   save_options.bins_per_rank = 1;
-  save_options.max_faults = options.max_faults;
   CAIRN_ASSIGN_OR_RETURN(SavePlan source, MakeSavePlan(sources, save_options, faults));
   // A rank that is only a source needs a part too: its target is an empty layout.
   const std::string empty_digest = Digest("");
@@ -30,7 +29,7 @@ absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, 
 
 absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, std::span<const RankInput> targets,
                                             const LoadOptions& options) {
-  FaultList faults(options.max_faults);
+  FaultList faults;
   return MakeReshardPlan(sources, targets, options, faults);
 }
 

@@ -6,25 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "planner/layout/name_parts.h"
 #include "planner/layout/rank_keys.h"
 
 namespace cairn {
 namespace {
-
-// Returns whether one of the sorted names is a part of `whole`: whether it begins with `whole` and a dot.
-bool HasParts(const std::vector<std::string>& names, const std::string& whole) {
-  const std::string begin = absl::StrCat(whole, ".");
-  const auto first = std::lower_bound(names.begin(), names.end(), begin);
-  return first != names.end() && first->starts_with(begin);
-}
-
-bool IsPart(const std::vector<std::string>& names, const std::string& name) {
-  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
-    if (std::binary_search(names.begin(), names.end(), name.substr(0, dot))) return true;
-  }
-  return false;
-}
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -76,11 +62,11 @@ bool IsOfTheClient(std::string_view name) { return name == "cairn.dcp" || name.s
 }  // namespace
 
 std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& plan) {
-  const std::vector<std::string> now = plan.names(), objects = plan.object_names();
-  const std::vector<std::string_view> views(objects.begin(), objects.end());
+  const std::vector<std::string> now = plan.names(), now_objects = plan.object_names();
+  const std::vector<std::string_view> names(now.begin(), now.end()), objects(now_objects.begin(), now_objects.end());
   const NamedOptimizers optimizers(now);
   const auto kept = [&](const std::string& name) {
-    return std::binary_search(now.begin(), now.end(), name) || optimizers.HasNumber(name);
+    return std::binary_search(names.begin(), names.end(), name) || optimizers.HasNumber(name);
   };
   std::set<std::string> dropped;
   for (const ManifestTensor& tensor : before.tensors) {
@@ -92,7 +78,8 @@ std::vector<std::string> DroppedNames(const Manifest& before, const SavePlan& pl
   const int world_size = plan.ranks().empty() ? 0 : plan.ranks().back() + 1;
   for (const ManifestObject& object : before.objects) {
     if (kept(object.name) || IsOfTheClient(object.name) || object.rank.value_or(0) >= world_size) continue;
-    if (IsPart(objects, object.name) || HasParts(now, object.name) || IsOfAnotherRank(views, object.name)) continue;
+    if (IsPartOfAny(objects, object.name) || HasPartsOf(names, object.name)) continue;
+    if (IsOfAnotherRank(objects, object.name)) continue;
     dropped.insert(object.name);
   }
   return {dropped.begin(), dropped.end()};

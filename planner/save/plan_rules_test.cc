@@ -364,7 +364,7 @@ TEST(LoadRulesTest, LoadPlan_IdleRanks_NeverRead) {
   for (const LoadTotals::RankFile& one : plan->totals().reads) read[one.rank] += one.bytes;
   EXPECT_FALSE(read.contains(1));
   EXPECT_EQ(read.size(), 3u) << "the three that need it share the reading";
-  EXPECT_EQ(plan->total_bytes_read(), 16 * kMiB);
+  EXPECT_EQ(plan->unique_bytes(), 16 * kMiB);
   for (const LoadTotals::RankPair& pair : plan->totals().copies) EXPECT_NE(pair.to, 1);
 }
 
@@ -376,7 +376,7 @@ TEST(LoadRulesTest, LoadPlan_ObjectsPerRankInAnotherWorld_AreReadOnceForEveryRan
   for (const auto& targets : {two, three, none}) {
     const auto plan = MakeLoadPlan(VirtualManifest(*save), InputsOf(Ranks(targets)), LoadOptions());
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->total_bytes_read(), 4 * 4096u);
+    EXPECT_EQ(plan->unique_bytes(), 4 * 4096u);
     for (size_t r = 0; r < targets.size(); ++r) {
       const auto part = ParseReadPlan(plan->PartFor(static_cast<int>(r)));
       ASSERT_TRUE(part.ok()) << part.status();

@@ -22,8 +22,6 @@ struct SaveOptions {
   double move_threshold = 1.02;
   // These ranks were slow. Another rank that holds a replica is preferred to them.
   std::vector<int> slow_ranks;
-  // At most this many faults are kept. All are counted.
-  size_t max_faults = 64;
 };
 
 }  // namespace cairn

@@ -144,7 +144,7 @@ absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const Sa
 }
 
 absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options) {
-  FaultList faults(options.max_faults);
+  FaultList faults;
   return MakeSavePlan(ranks, options, faults);
 }
 

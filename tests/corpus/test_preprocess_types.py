@@ -128,6 +128,8 @@ def test_null(tmp_path, size):
         (("--tokenizer-type", "TikTokenizer", "--tokenizer-model", "in.jsonl"), "in.jsonl: not a JSON list"),
         (("--tokenizer-type", "NullTokenizer"), "needs --vocab-size"),
         (("--tokenizer-type", "NullTokenizer", "--vocab-size", "5"), "'a' is no number below 5"),
+        (("--tokenizer-type", "NullTokenizer", "--vocab-size", str(2**31)), "--vocab-size"),
+        (("--tokenizer-type", "NullTokenizer", "--vocab-size", str(2**32)), "--vocab-size"),
         (("--tokenizer-type", "SFTTokenizer"), "NullTokenizer"),
     ],
 )

@@ -6,20 +6,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/reader/buffer_pool.h"
+#include "agent/staging/memory_offers.h"
 #include "agent/transport/nccl/worker_memory.h"
 #include "gpu/nccl/group_keeper.h"
 
 namespace cairn {
 
-// Errors: those of WorkerMemory, and RESOURCE_EXHAUSTED (MEMORY_LIMIT). Whoever calls has the group's turn. Not
-// thread-safe, but for patience().
+// Errors: those of WorkerMemory, and RESOURCE_EXHAUSTED (MEMORY_LIMIT). The caller must have taken the group's turn
+// (GroupWorker::turn). Not thread-safe, but for patience().
 class ExchangeMemory {
  public:
   // The worker has two steps at a time, and each of them has windows of its own.
@@ -29,16 +29,11 @@ class ExchangeMemory {
     uint64_t number = 0;  // by which the worker knows it
     uint64_t id = 0;      // by which the trainer gets it; 0 for one that is packed
   };
-  // For the trainer, which copies out of what was received.
-  struct Offers {
-    std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
-    std::function<void(uint64_t)> withdraw;
-  };
 
-  // `room` is where windows are made, as far as it suffices; it may be null. `grace`: how long the worker may take for
-  // nothing.
+  // `room` is where windows are made, as far as it suffices; it may be null. `grace`: see WorkerMemory. `offers`: for
+  // the trainer, which copies out of what was received.
   ExchangeMemory(std::shared_ptr<GroupWorker> group, BufferPool& pool, std::shared_ptr<BufferPool::Room> room,
-                 absl::Duration grace, Offers offers)
+                 absl::Duration grace, MemoryOffers offers)
       : pool_(pool), room_(std::move(room)), offers_(std::move(offers)), worker_(std::move(group), grace) {}
   // Withdraws what was offered. What the worker has stays lent: see UnmapAll.
   ~ExchangeMemory();
@@ -56,6 +51,7 @@ class ExchangeMemory {
   const Window& packed(size_t window) const { return packed_[window]; }
 
   absl::Status UnmapAll() { return worker_.UnmapAll(); }
+  // Returns how long the worker may take to give back all that it has now.
   absl::Duration patience() const { return worker_.patience(); }
 
  private:
@@ -66,7 +62,7 @@ class ExchangeMemory {
 
   BufferPool& pool_;
   const std::shared_ptr<BufferPool::Room> room_;
-  const Offers offers_;
+  const MemoryOffers offers_;
   WorkerMemory worker_;
   Windows received_;
   Windows packed_;

@@ -185,10 +185,6 @@ absl::Status GroupExchange::Busy() const {
                    {{"ranks", absl::StrCat(options_.rank)}});
 }
 
-uint32_t GroupExchange::IndexOf(uint32_t rank) const {
-  return static_cast<uint32_t>(std::find(group_->ranks.begin(), group_->ranks.end(), rank) - group_->ranks.begin());
-}
-
 absl::Status GroupExchange::Exchange() {
   CAIRN_RETURN_IF_ERROR(TakeWindows());
   CAIRN_RETURN_IF_ERROR(MakeMemory());
@@ -269,7 +265,7 @@ uint64_t GroupExchange::MemoryOf(uint64_t peers, uint64_t round_bytes, uint64_t 
 absl::Status GroupExchange::TakeWindows() {
   CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(StepBytes() / Peers(*group_)));
   for (const HeldWindow& held : receives_) {
-    if (IndexOf(held.rank) < group_->ranks.size()) continue;
+    if (group_->IndexOf(held.rank) < group_->ranks.size()) continue;
     return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", held.rank, " is not in the group"));
   }
   return absl::OkStatus();
@@ -323,8 +319,8 @@ std::vector<ExchangeTransfer> GroupExchange::Receives() const {
   std::vector<ExchangeTransfer> transfers;
   for (size_t i = 0; i < receives_.size(); ++i) {
     const OfferedCopies& window = receives_[i].window;
-    transfers.push_back(
-        {IndexOf(receives_[i].rank), false, window.round, window.window, window.copies.bytes, i, window.broadcast});
+    transfers.push_back({group_->IndexOf(receives_[i].rank), false, window.round, window.window, window.copies.bytes, i,
+                         window.broadcast});
   }
   return transfers;
 }
@@ -333,7 +329,7 @@ std::vector<ExchangeTransfer> GroupExchange::Sends() const {
   std::vector<ExchangeTransfer> transfers;
   for (size_t i = 0; i < sends_.size(); ++i) {
     const OfferedCopies& window = sends_[i].window;
-    const uint32_t peer = IndexOf(window.broadcast ? options_.rank : sends_[i].consumer);
+    const uint32_t peer = group_->IndexOf(window.broadcast ? options_.rank : sends_[i].consumer);
     transfers.push_back({peer, true, window.round, window.window, window.copies.bytes, i, window.broadcast});
   }
   return transfers;

@@ -15,6 +15,7 @@
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
 #include "agent/session/peer_book.h"
+#include "agent/staging/memory_offers.h"
 #include "agent/transport/load_consumer.h"
 #include "agent/transport/nccl/exchange_memory.h"
 #include "agent/transport/nccl/exchange_source.h"
@@ -35,13 +36,14 @@ struct GroupExchangeOptions {
   uint64_t round_bytes = 0;
   OfferSenderOptions sender;
   PeerMap peers;  // the other ranks of the group
-  // A step that has not ended after this time is given up, and its peers are named.
+  // A step of the exchange that has not ended after this time is given up, and its peers are named. The time counts
+  // from the end of the step before it.
   absl::Duration stall_timeout = absl::Seconds(5);
   // An exchange that ends may keep the worker for so long.
   absl::Duration turn_timeout = absl::Seconds(10);
   // For all memory that the exchange makes, see MemoryOf; null if none was kept.
   std::shared_ptr<BufferPool::Room> room;
-  ExchangeMemory::Offers offers;
+  MemoryOffers offers;  // for the windows of what is received
   // What is known before the exchange begins, so that memory can be prepared: how many bytes at most this rank takes
   // over NCCL, whether ranks pack what they send, and the memory that this rank lends, if it stands already.
   uint64_t expected_bytes = 0;
@@ -122,7 +124,6 @@ class GroupExchange {
   worker::Step MakeStep(const ExchangeStep& step, size_t place, Arriving& arriving);
   void HandOut(size_t place, const Arriving& arriving);
   absl::Status StepError(const absl::Status& error, const ExchangeStep& step) const;
-  uint32_t IndexOf(uint32_t rank) const;
 
   const std::shared_ptr<GroupWorker> group_;
   const std::shared_ptr<LoadConsumer> consumer_;

@@ -122,10 +122,6 @@ void MovedExchange::Run() {
   changed_.NotifyAll();
 }
 
-uint32_t MovedExchange::IndexOf(uint32_t rank) const {
-  return static_cast<uint32_t>(std::find(group_->ranks.begin(), group_->ranks.end(), rank) - group_->ranks.begin());
-}
-
 absl::Status MovedExchange::Exchange() {
   const size_t others = std::max<size_t>(1, group_->ranks.size() - 1);
   windows_ = CutMovedShards(*target_, options_.peers,
@@ -133,7 +129,7 @@ absl::Status MovedExchange::Exchange() {
   std::vector<ExchangeTransfer> transfers;
   for (size_t i = 0; i < windows_.size(); ++i) {
     const MovedWindow& window = windows_[i];
-    const uint32_t peer = IndexOf(window.peer);
+    const uint32_t peer = group_->IndexOf(window.peer);
     if (peer == group_->ranks.size()) {
       return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", window.peer, " is not in the group"));
     }

@@ -33,7 +33,8 @@ struct MovedExchangeOptions {
   // This rank exchanges with these ranks of the job.
   std::set<uint32_t> peers;
   uint64_t window_bytes = 0;
-  // A step that has not ended after this time is given up, and its peers are named.
+  // A step of the exchange that has not ended after this time is given up, and its peers are named. The time counts
+  // from the end of the step before it.
   absl::Duration stall_timeout = absl::Seconds(5);
   // An exchange that ends may keep the worker for so long.
   absl::Duration turn_timeout = absl::Seconds(10);
@@ -99,7 +100,6 @@ class MovedExchange {
   absl::Status BeginStep(const ExchangeStep& step, size_t place);
   void CopyOut(size_t place, const std::vector<Arrived>& arrived);
   absl::Status StepError(const absl::Status& error, const ExchangeStep& step) const;
-  uint32_t IndexOf(uint32_t rank) const;
 
   const std::shared_ptr<GroupWorker> group_;
   const SaveImagePtr staged_;

@@ -134,10 +134,7 @@ absl::StatusOr<std::shared_ptr<GroupExchange>> NcclLoad::MakeExchange(std::share
   options.expected_bytes = taken_bytes_;
   options.expects_packed = taken_packed_;
   options.source = source_;
-  options.offers.offer = [&context = context_](std::shared_ptr<SharedMemory> memory) {
-    return context.descriptors.Offer(std::move(memory), true);
-  };
-  options.offers.withdraw = [&context = context_](uint64_t id) { context.descriptors.Withdraw(id); };
+  options.offers = context_.ReadOnlyOffers();
   options.on_break = [&groups = groups_, number = group->number](const absl::Status& why) {
     groups.Break(number, why);
   };

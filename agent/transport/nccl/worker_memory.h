@@ -1,4 +1,5 @@
-// The memory that an agent has lent its group's worker for one exchange. Whoever calls has the group's turn.
+// The memory that an agent has lent its group's worker for one exchange. The caller must have taken the group's turn
+// (GroupWorker::turn).
 #ifndef CAIRN_AGENT_TRANSPORT_NCCL_WORKER_MEMORY_H_
 #define CAIRN_AGENT_TRANSPORT_NCCL_WORKER_MEMORY_H_
 
@@ -21,7 +22,7 @@ namespace cairn {
 // patience().
 class WorkerMemory {
  public:
-  // `grace`: how long the worker may take for nothing.
+  // `grace`: how long the worker may take for a request that maps or unmaps no byte; see patience().
   WorkerMemory(std::shared_ptr<GroupWorker> group, absl::Duration grace) : group_(std::move(group)), grace_(grace) {}
 
   // Returns the number by which the worker knows the memory. The same memory is mapped once.
@@ -33,7 +34,7 @@ class WorkerMemory {
   absl::Status Unmap(const SharedMemory* memory);
   // Takes all of it back.
   absl::Status UnmapAll();
-  // Returns how long the worker may take to give back all that it has now.
+  // Returns how long the worker may take to give back all that it has now: the grace, and more for each byte.
   absl::Duration patience() const { return PatienceFor(bytes_); }
 
  private:

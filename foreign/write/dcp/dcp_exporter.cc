@@ -9,6 +9,7 @@
 #include "common/resources/thread.h"
 #include "common/status/status.h"
 #include "foreign/read/dcp/dcp_directory.h"
+#include "foreign/tensors/window_size.h"
 #include "foreign/write/export_writer.h"
 #include "foreign/write/torch/torch_archive_writer.h"
 
