@@ -115,7 +115,8 @@ absl::Status LookAtCheckpoints(Storage& storage, const std::string& job, std::ve
 }
 
 void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
-  const auto storage = OpenStorage(arguments.root, /*create=*/false);
+  // A root in an object store is made by its first object.
+  const auto storage = OpenStorage(arguments.root, /*create=*/!IsDirectoryRoot(arguments.root));
   absl::Status usable = storage.status();
   if (usable.ok() && IsDirectoryRoot(arguments.root)) usable = CheckStandsAlone(arguments.root);
   if (usable.ok()) usable = (*storage)->ProbeAtomicCreate();

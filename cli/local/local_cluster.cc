@@ -20,6 +20,7 @@
 #include "cli/base/terminal.h"
 #include "cli/local/join_advice.h"
 #include "common/base/clock.h"
+#include "common/base/duration_text.h"
 #include "common/file/errno_error.h"
 #include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
@@ -184,12 +185,20 @@ absl::Status LocalCluster::AwaitRoot() const {
   for (const std::string& flag : options_.coordinator_flags) {
     if (flag.starts_with("--lock-timeout")) return absl::OkStatus();
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(options_.root, /*create=*/false));
-  const absl::Time deadline = Clock::Real().SteadyNow() + kRootPatience;
+  // MakeRoot has made a directory; a root in an object store is made by its first object.
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(options_.root, /*create=*/!IsDirectoryRoot(options_.root)));
+  const absl::Duration lasting = storage->LockOutlivesHolder();
+  const absl::Time deadline = Clock::Real().SteadyNow() + kRootPatience + lasting;
+  bool told = lasting == absl::ZeroDuration() || context_.json();
   while (true) {
     const auto holder = storage->HolderOfRoot();
     // After an error the coordinator is started all the same: it reads the same file and reports the error better.
     if (!holder.ok() || !holder->has_value()) return absl::OkStatus();
+    if (!told) {
+      std::fprintf(stderr, "cairn: waiting up to %s for the lock of %s, which may have been killed\n",
+                   DurationText(lasting).c_str(), ForTerminal((*holder)->text).c_str());
+      told = true;
+    }
     if (Clock::Real().SteadyNow() < deadline) {
       if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
       absl::SleepFor(kFirstPause);
@@ -329,7 +338,7 @@ std::string LocalCluster::NoteOnStart() const {
     return absl::StrCat("there was no directory ", options_.root, ": it was made, and job ", options_.job,
                         " starts from the beginning");
   }
-  const auto storage = OpenStorage(options_.root, /*create=*/false);
+  const auto storage = OpenStorage(options_.root, /*create=*/!IsDirectoryRoot(options_.root));
   return ProgressNote(storage.ok() ? LookForProgress(**storage, options_.job) : storage.status(), options_.job,
                       options_.root);
 }

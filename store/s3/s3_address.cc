@@ -1,5 +1,6 @@
 #include "store/s3/s3_address.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -59,7 +60,10 @@ absl::Status TakeEndpoint(std::string_view root, const std::string& endpoint, S3
 }  // namespace
 
 bool IsObjectStoreRoot(std::string_view root) {
-  return root.starts_with("s3://") || root.starts_with("gs://") || root.starts_with("az://");
+  const size_t colon = root.find(':');
+  return colon != root.npos && colon > 0 && root.substr(colon + 1).starts_with("/") &&
+         std::all_of(root.begin(), root.begin() + static_cast<ptrdiff_t>(colon),
+                     [](char c) { return absl::ascii_isalnum(c); });
 }
 
 std::string FromEnvironment(const char* name) {
@@ -79,10 +83,16 @@ std::string S3Address::PathOf(std::string_view key) const {
 absl::StatusOr<S3Address> ParseS3Root(std::string_view root, const Environment& environment) {
   absl::string_view rest(root.data(), root.size());
   if (!absl::ConsumePrefix(&rest, "s3://")) {
+    const std::string scheme = absl::AsciiStrToLower(std::string(root.substr(0, root.find(':'))));
+    std::string path(root.substr(root.find(':') + 1));
+    path.erase(0, path.find_first_not_of('/'));
     return MakeError(
         Reason::kUnsupported,
         absl::StrCat("the root ", std::string(root), " is in a kind of store that Cairn does not know; it knows s3://"),
-        {{"root", std::string(root)}});
+        {{"root", std::string(root)},
+         {"next", scheme == "s3" ? absl::StrCat("Write s3://", path, ".")
+                                 : absl::StrCat("Give s3://BUCKET/PREFIX, or a directory; one of this name is ./",
+                                                std::string(root), ".")}});
   }
   const size_t question = rest.find('?');
   const absl::string_view query = question == rest.npos ? "" : rest.substr(question + 1);
@@ -123,9 +133,24 @@ absl::StatusOr<S3Address> ParseS3Root(std::string_view root, const Environment& 
     address.path_style = style == "path" || (style.empty() && absl::StrContains(address.bucket, '.'));
   } else {
     CAIRN_RETURN_IF_ERROR(TakeEndpoint(root, endpoint, address));
+    address.endpoint_is_named = true;
     address.path_style = style != "virtual";
   }
   return address;
+}
+
+std::string NextWithoutCredentials(const Environment& environment) {
+  const bool key = !environment("AWS_ACCESS_KEY_ID").empty();
+  const bool secret = !environment("AWS_SECRET_ACCESS_KEY").empty();
+  if (key != secret) {
+    return key ? "Set AWS_SECRET_ACCESS_KEY too: only AWS_ACCESS_KEY_ID is set."
+               : "Set AWS_ACCESS_KEY_ID too: only AWS_SECRET_ACCESS_KEY is set.";
+  }
+  if (const std::string profile = environment("AWS_PROFILE"); !profile.empty()) {
+    return absl::StrCat("Look for the profile ", profile, " (AWS_PROFILE) in ~/.aws/credentials and ~/.aws/config.");
+  }
+  return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE: nothing was found in the environment, in "
+         "~/.aws, as web identity, from the container or as the machine's role.";
 }
 
 std::string PercentEncoded(std::string_view text, bool slash) {

@@ -11,7 +11,8 @@
 
 namespace cairn {
 
-// True for a root that names an object store: "s3://...", and "gs://..." or "az://...", which ParseS3Root refuses.
+// True for a root that names an object store, or would if it were written right: "s3://...", and "gs://...", "s3:/..."
+// or "S3://...", which ParseS3Root refuses. A directory of such a name is "./s3:/...".
 bool IsObjectStoreRoot(std::string_view root);
 
 struct S3Address {
@@ -22,7 +23,8 @@ struct S3Address {
   uint32_t port = 443;
   std::string region;
   bool path_style = false;
-  std::string ca_file;  // PEM; empty: those of the system
+  bool endpoint_is_named = false;  // else it is Amazon's
+  std::string ca_file;             // PEM; empty: those of the system
 
   // The value of the header "Host".
   std::string HostHeader() const;
@@ -39,6 +41,9 @@ std::string FromEnvironment(const char* name);
 // With an endpoint the bucket is part of the path, unless `style` says otherwise; without one the store is Amazon's.
 // INVALID_ARGUMENT (BAD_REQUEST): it is no such root; UNIMPLEMENTED (UNSUPPORTED): it names another kind of store.
 absl::StatusOr<S3Address> ParseS3Root(std::string_view root, const Environment& environment);
+
+// Says what to do where no credentials were found: which variables of the environment are incomplete or mislead.
+std::string NextWithoutCredentials(const Environment& environment);
 
 // Percent-encodes all but letters, digits and "-_.~", and "/" where `slash` says so.
 std::string PercentEncoded(std::string_view text, bool slash);

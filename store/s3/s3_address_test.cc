@@ -59,7 +59,19 @@ TEST(S3AddressTest, ParseS3Root_AWrongRoot_IsRefused) {
     EXPECT_TRUE(IsObjectStoreRoot(root));
     EXPECT_TRUE(HasReason(ParseS3Root(root, Having({})).status(), Reason::kUnsupported)) << root;
   }
-  EXPECT_FALSE(IsObjectStoreRoot("/ckpt"));
+  for (const char* root : {"s3:/models", "S3://models"}) {
+    const auto refused = ParseS3Root(root, Having({}));
+    EXPECT_TRUE(IsObjectStoreRoot(root));
+    EXPECT_EQ(MetadataOf(refused.status()).at("next"), "Write s3://models.") << root;
+  }
+  for (const char* root : {"/ckpt", "./s3:/models", "ckpt:1", ":/x", "a b:/x"}) EXPECT_FALSE(IsObjectStoreRoot(root));
+}
+
+TEST(S3AddressTest, NextWithoutCredentials_SaysWhichVariableIsMissing) {
+  EXPECT_NE(NextWithoutCredentials(Having({{"AWS_ACCESS_KEY_ID", "x"}})).find("SECRET_ACCESS_KEY too"),
+            std::string::npos);
+  EXPECT_NE(NextWithoutCredentials(Having({{"AWS_PROFILE", "train"}})).find("profile train"), std::string::npos);
+  EXPECT_NE(NextWithoutCredentials(Having({})).find("AWS_ACCESS_KEY_ID"), std::string::npos);
 }
 
 }  // namespace

@@ -129,7 +129,10 @@ S3Client::Reply S3Client::Ask(const S3Request& request) {
       last_answer = last_answer_;
     }
     const absl::Duration patience = last_answer == absl::InfinitePast() ? options_.first_patience : options_.patience;
-    const bool hopeless = answer.no_credentials && attempt >= 3;
+    // Nobody has ever answered there, so the address is rather wrong than its host disturbed.
+    const bool unreachable = answer.status == 0 && last_answer == absl::InfinitePast() &&
+                             now - begun > options_.connect_patience && !reply.in_doubt;
+    const bool hopeless = unreachable || (answer.no_credentials && attempt >= 3);
     if (hopeless || now - std::max(begun, last_answer) > patience || now - begun > 10 * options_.patience) return reply;
     BackOff(attempt);
   }
@@ -157,7 +160,19 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) con
   ErrorMetadata metadata = {{"file", file}, {"request", id}};
   const Reason reason = answer.no_credentials ? Reason::kStorageReadOnly : ReasonFor(answer.status, reply.code);
   const std::string region = answer.Header("x-amz-bucket-region");
-  if (reason == Reason::kStorageReadOnly) {
+  if (answer.no_credentials) {
+    metadata.emplace_back("next", NextWithoutCredentials(FromEnvironment));
+  } else if (answer.status == 0) {
+    metadata.emplace_back(
+        "next",
+        absl::StrCat(address_.endpoint_is_named ? "Check the endpoint (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or "
+                                                  "?endpoint=; https only if the store speaks it)"
+                                                : "No AWS_ENDPOINT_URL is set, so Amazon is asked: set it if the "
+                                                  "store is another one; else check the region",
+                     ", proxy and network: the request went to ", address_.HostHeader(), "."));
+  } else if (reason == Reason::kRootMissing) {
+    metadata.emplace_back("next", "Correct the name of the bucket, or make the bucket.");
+  } else if (reason == Reason::kStorageReadOnly) {
     metadata.emplace_back("next", "Look at the credentials, and at what the policy of the bucket allows them.");
   } else if (reason == Reason::kStorageError && !region.empty() && region != address_.region) {
     absl::StrAppend(&text, ": the bucket is in the region ", region, ", and the request went to ", address_.region);

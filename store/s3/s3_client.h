@@ -28,6 +28,8 @@ struct S3ClientOptions {
   absl::Duration patience = absl::Seconds(120);
   // The same until the store has first accepted the credentials: they, or the address, may be wrong.
   absl::Duration first_patience = absl::Seconds(20);
+  // The same as long as nothing has ever been sent, because no connection could be made.
+  absl::Duration connect_patience = absl::Seconds(5);
 };
 
 // What a store says about an object.

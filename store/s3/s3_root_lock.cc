@@ -12,11 +12,11 @@
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/s3/s3_nested_root.h"
 
 namespace cairn {
 namespace {
 
-constexpr char kEpochs[] = ".cairn/epochs/";
 constexpr char kAddressPath[] = ".cairn/address";
 // The first word of a record says what the root may hold.
 constexpr char kFormat[] = "epoch/2";
@@ -26,7 +26,7 @@ constexpr uint64_t kMaxBytes = 4096;
 constexpr absl::Duration kRetry = absl::Milliseconds(500);
 
 // All paths have the same length, so the store lists them in the order of their epochs.
-std::string EpochPath(uint64_t epoch) { return absl::StrFormat("%s%020u", kEpochs, epoch); }
+std::string EpochPath(uint64_t epoch) { return absl::StrFormat("%s%020u", kS3Epochs, epoch); }
 
 std::string HostName() {
   char name[128] = {};
@@ -40,12 +40,12 @@ std::vector<std::string> WordsOf(const std::string& text) {
 // Returns the highest epoch that was taken, at least `from`; 0 if there is none.
 absl::StatusOr<uint64_t> NewestEpoch(S3Client& client, uint64_t from) {
   const std::string& prefix = client.address().prefix;
-  CAIRN_ASSIGN_OR_RETURN(const auto listed, client.List(absl::StrCat(prefix, kEpochs), /*by_directory=*/false,
+  CAIRN_ASSIGN_OR_RETURN(const auto listed, client.List(absl::StrCat(prefix, kS3Epochs), /*by_directory=*/false,
                                                         from == 0 ? "" : absl::StrCat(prefix, EpochPath(from - 1))));
   uint64_t newest = 0;
   for (const S3Client::Listed& one : listed) {
     uint64_t epoch = 0;
-    if (absl::SimpleAtoi(one.name.substr(prefix.size() + sizeof(kEpochs) - 1), &epoch))
+    if (absl::SimpleAtoi(one.name.substr(prefix.size() + sizeof(kS3Epochs) - 1), &epoch))
       newest = std::max(newest, epoch);
   }
   return newest;
@@ -54,7 +54,7 @@ absl::StatusOr<uint64_t> NewestEpoch(S3Client& client, uint64_t from) {
 // Removes the records of epochs below `epoch`. They mean nothing any more, so it does not matter if some stay.
 void RemoveOlder(S3Client& client, uint64_t epoch) {
   const std::string& prefix = client.address().prefix;
-  const auto listed = client.List(absl::StrCat(prefix, kEpochs), /*by_directory=*/false);
+  const auto listed = client.List(absl::StrCat(prefix, kS3Epochs), /*by_directory=*/false);
   if (!listed.ok()) return;
   std::vector<std::string> older;
   for (const S3Client::Listed& one : *listed) {
@@ -107,26 +107,12 @@ absl::Status InUse(const std::string& root, const RootHolder& holder) {
   return MakeError(Reason::kRootInUse, absl::StrCat(root, " is served by ", holder.text, where), metadata);
 }
 
-// INVALID_ARGUMENT (BAD_REQUEST): the root lies within another one, which would take its files for those of a job.
-absl::Status CheckNotWithin(const std::string& root, S3Client& client) {
-  const std::string& prefix = client.address().prefix;
-  for (size_t slash = prefix.rfind('/'); slash != prefix.npos && slash > 0;) {
-    slash = prefix.rfind('/', slash - 1);
-    const std::string above = slash == prefix.npos ? "" : prefix.substr(0, slash + 1);
-    CAIRN_ASSIGN_OR_RETURN(const auto epochs, client.List(absl::StrCat(above, kEpochs), /*by_directory=*/false, "", 1));
-    if (epochs.empty()) continue;
-    const std::string outer = absl::StrCat("s3://", client.address().bucket, "/", above);
-    return MakeError(Reason::kBadRequest, absl::StrCat(root, " lies within the root ", outer), {{"root", outer}});
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage, S3Client& client,
                                                                 absl::Duration patience, const Clock& clock,
                                                                 const Storage::Waiting& waiting) {
-  CAIRN_RETURN_IF_ERROR(CheckNotWithin(storage.root(), client));
+  CAIRN_RETURN_IF_ERROR(CheckNotWithin(client));
   const absl::Time deadline = clock.SteadyNow() + patience;
   bool told = false;
   for (;;) {
@@ -144,6 +130,7 @@ absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage
         continue;
       }
     }
+    if (newest == 0) CAIRN_RETURN_IF_ERROR(CheckNotAround(client));
     const uint64_t epoch = newest + 1;
     CAIRN_ASSIGN_OR_RETURN(const Put put, storage.PutIfAbsent(EpochPath(epoch), Record(epoch, /*held=*/true)));
     if (put == Put::kExists) continue;  // another one was faster

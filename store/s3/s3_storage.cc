@@ -32,7 +32,8 @@ absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& ro
   name.pop_back();
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client->List(address.prefix, /*by_directory=*/false, "", 1));
   if (listed.empty() && !create) {
-    return MakeError(Reason::kRootMissing, absl::StrCat(name, " has no objects"), {{"root", name}});
+    return MakeError(Reason::kRootMissing, absl::StrCat("nothing was ever saved below ", name),
+                     {{"root", name}, {"next", "Check the bucket and the prefix; a coordinator makes a new root."}});
   }
   return std::unique_ptr<S3Storage>(new S3Storage(std::move(name), std::move(client)));
 }
