@@ -81,8 +81,7 @@ absl::Status FillSamples(const Arguments& given, corpus::CacheOptions& options) 
 
 absl::StatusOr<corpus::CacheOptions> ToOptions(const Arguments& given) {
   corpus::CacheOptions options;
-  const std::vector<std::string>* const own[] = {&given.train_data_path, &given.valid_data_path,
-                                                 &given.test_data_path};
+  const std::vector<std::string>* const own[] = {&given.train_data_path, &given.valid_data_path, &given.test_data_path};
   if (!given.data_path.empty()) {
     CAIRN_ASSIGN_OR_RETURN(options.data_path, corpus::ParseDataPath(given.data_path));
   }

@@ -98,7 +98,8 @@ BlendOrder::Candidate BlendOrder::LookForGreatest() {
     greatest = bound > greatest ? bound : greatest;
   }
   const double highest_bound = std::max(greatest[0], greatest[1]);
-  const size_t highest = static_cast<size_t>(std::find(bounds_.begin(), bounds_.end(), highest_bound) - bounds_.begin());
+  const size_t highest =
+      static_cast<size_t>(std::find(bounds_.begin(), bounds_.end(), highest_bound) - bounds_.begin());
   Candidate best = Look(highest);
   for (size_t block = 0; block < bounds_.size(); ++block) {
     if (bounds_[block] < best.value || block == highest) continue;

@@ -34,7 +34,7 @@ class BlendOrder {
   Sample Next();
 
  private:
-  struct Turns {  // the datasets of one line, ascending
+  struct Turns {              // the datasets of one line, ascending
     size_t begin, end, next;  // in datasets_
     double most;              // rounds after which they are spent
   };

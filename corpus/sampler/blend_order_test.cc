@@ -60,11 +60,21 @@ TEST(BlendOrderTest, ByWeights_RandomWeights_EqualsTheRule) {
     std::vector<double> weights;
     for (size_t i = 0; i < count; ++i) {
       switch (seed / 3 % 5) {
-        case 0: weights.push_back(1); break;
-        case 1: weights.push_back(1 + random() % 4); break;
-        case 2: weights.push_back((1 + random() % 1'000'000) * 1e-6); break;
-        case 3: weights.push_back(1'000'000 + random() % 3); break;
-        default: weights.push_back(1.0 / (1u << random() % 8)); break;
+        case 0:
+          weights.push_back(1);
+          break;
+        case 1:
+          weights.push_back(1 + random() % 4);
+          break;
+        case 2:
+          weights.push_back((1 + random() % 1'000'000) * 1e-6);
+          break;
+        case 3:
+          weights.push_back(1'000'000 + random() % 3);
+          break;
+        default:
+          weights.push_back(1.0 / (1u << random() % 8));
+          break;
       }
     }
     weights = Normalize(weights);

@@ -28,7 +28,8 @@ bool HasContent(const std::string& path, std::string_view content) {
 
 }  // namespace
 
-CacheFiles::CacheFiles(const std::string& directory, const nlohmann::ordered_json& identifiers, const std::string& split)
+CacheFiles::CacheFiles(const std::string& directory, const nlohmann::ordered_json& identifiers,
+                       const std::string& split)
     : directory_(directory), description_(PythonJson(identifiers)) {
   name_ = absl::StrCat(DescriptionHash(description_), "-", identifiers.at("class").get_ref<const std::string&>(), "-",
                        split);

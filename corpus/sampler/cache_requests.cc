@@ -37,11 +37,12 @@ class Requests {
     bool per_split = false;
     for (const auto& path : options_.data_path_of) per_split |= path.has_value();
     if (per_split == options_.data_path.has_value()) {
-      return MakeError(Reason::kBadRequest,
-                       per_split ? "there is a data path for all splits and one for a single split"
-                                 : "there is no data path",
-                       {{"next", "Give either --data-path, or --train-data-path, --valid-data-path and "
-                                 "--test-data-path as far as you need them."}});
+      return MakeError(
+          Reason::kBadRequest,
+          per_split ? "there is a data path for all splits and one for a single split" : "there is no data path",
+          {{"next",
+            "Give either --data-path, or --train-data-path, --valid-data-path and "
+            "--test-data-path as far as you need them."}});
     }
     if (per_split) {
       for (size_t split = 0; split < kSplits; ++split) {
@@ -114,8 +115,7 @@ class Requests {
     requests_.blends.push_back(std::move(blend));
   }
 
-  size_t AddDataset(const std::string& prefix, size_t split, const SplitRange& range,
-                    std::optional<uint64_t> samples) {
+  size_t AddDataset(const std::string& prefix, size_t split, const SplitRange& range, std::optional<uint64_t> samples) {
     const auto [known, is_new] = known_.try_emplace({prefix, split, samples}, requests_.datasets.size());
     if (is_new) {
       const Json identifiers = {{"class", "GPTDataset"},

@@ -15,8 +15,9 @@ constexpr size_t kMostPrefixes = 32766;
 
 absl::Status BadDataPath(const std::string& fault) {
   return MakeError(Reason::kBadRequest, absl::StrCat("the data path ", fault),
-                   {{"next", "Give prefixes alone, or a positive weight before each, as 30 a_text_document 70 "
-                             "b_text_document."}});
+                   {{"next",
+                     "Give prefixes alone, or a positive weight before each, as 30 a_text_document 70 "
+                     "b_text_document."}});
 }
 
 }  // namespace

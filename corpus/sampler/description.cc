@@ -52,7 +52,12 @@ void AppendFloat(double value, std::string& text) {
 uint32_t TakeCharacter(std::string_view& bytes) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const uint32_t first = at(0);
-  const size_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  const size_t length = first < 0x80   ? 1
+                        : first < 0xc2 ? 0
+                        : first < 0xe0 ? 2
+                        : first < 0xf0 ? 3
+                        : first < 0xf5 ? 4
+                                       : 0;
   uint32_t code = length < 2 ? first : first & (0x7fu >> length);
   bool whole = length > 0 && length <= bytes.size();
   for (size_t i = 1; whole && i < length; ++i) {
@@ -74,13 +79,27 @@ void AppendString(std::string_view value, std::string& text) {
   while (!value.empty()) {
     const uint32_t code = TakeCharacter(value);
     switch (code) {
-      case '"': text += "\\\""; break;
-      case '\\': text += "\\\\"; break;
-      case '\n': text += "\\n"; break;
-      case '\r': text += "\\r"; break;
-      case '\t': text += "\\t"; break;
-      case '\f': text += "\\f"; break;
-      case '\b': text += "\\b"; break;
+      case '"':
+        text += "\\\"";
+        break;
+      case '\\':
+        text += "\\\\";
+        break;
+      case '\n':
+        text += "\\n";
+        break;
+      case '\r':
+        text += "\\r";
+        break;
+      case '\t':
+        text += "\\t";
+        break;
+      case '\f':
+        text += "\\f";
+        break;
+      case '\b':
+        text += "\\b";
+        break;
       default:
         if (code >= 0x20 && code < 0x80) {
           text += static_cast<char>(code);
@@ -155,8 +174,9 @@ absl::StatusOr<Json> ReadTokenizerIdentifiers(const std::string& path) {
   const auto bad = [&path](const char* fault) {
     return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": ", fault),
                      {{"file", path},
-                      {"next", "Write json.dumps(tokenizer.unique_identifiers) of the tokenizer that Megatron's "
-                               "build_tokenizer makes, or name a description.txt of an earlier cache."}});
+                      {"next",
+                       "Write json.dumps(tokenizer.unique_identifiers) of the tokenizer that Megatron's "
+                       "build_tokenizer makes, or name a description.txt of an earlier cache."}});
   };
   if (got == content.size()) return bad("it is larger than 64 KiB");
   content.resize(got);

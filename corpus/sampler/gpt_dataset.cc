@@ -73,8 +73,7 @@ class Builder {
       const size_t end = std::min(all, piece + kPiece);
       for (size_t place = piece; place < end; ++place) {
         __builtin_prefetch(&lengths_[documents[std::min(place + kAhead, all - 1)] - plan_.first_document]);
-        const uint64_t tokens_after =
-            tokens + static_cast<uint64_t>(lengths_[documents[place] - plan_.first_document]);
+        const uint64_t tokens_after = tokens + static_cast<uint64_t>(lengths_[documents[place] - plan_.first_document]);
         // Most documents begin no sample or one. Which of the two cannot be foreseen, so it must not be a branch.
         begins[count] = {static_cast<Place>(place), static_cast<Place>(begin_of_next - tokens)};
         const bool begins_here = begin_of_next < tokens_after;
@@ -179,9 +178,8 @@ absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, 
 
 absl::Status BuildGptDataset(const GptDatasetPlan& plan, std::span<const int32_t> lengths, uint32_t seed,
                              const CacheFiles& files, const std::atomic<bool>& stop, std::atomic<uint64_t>& done) {
-  return WithMemory("for the indices of a dataset", [&] {
-    return Builder(plan, lengths, seed, files, stop, done).Run();
-  });
+  return WithMemory("for the indices of a dataset",
+                    [&] { return Builder(plan, lengths, seed, files, stop, done).Run(); });
 }
 
 }  // namespace cairn::corpus

@@ -154,7 +154,8 @@ class Preparer {
     CAIRN_ASSIGN_OR_RETURN(NpyFile datasets, files.CreateArray("dataset_index", headers.at("dataset_index")));
     CAIRN_ASSIGN_OR_RETURN(NpyFile numbers,
                            files.CreateArray("dataset_sample_index", headers.at("dataset_sample_index")));
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> taken, WriteBlend(order, sizes.size(), samples, datasets, numbers));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> taken,
+                           WriteBlend(order, sizes.size(), samples, datasets, numbers));
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (taken[i] <= sizes[i]) continue;
       return MakeError(Reason::kBadRequest,
@@ -203,8 +204,8 @@ class Preparer {
 
 }  // namespace
 
-absl::StatusOr<std::vector<CachedDataset>> PrepareCache(const CacheOptions& options,
-                                                        const std::atomic<bool>& stop, PrepareCacheProgress& progress) {
+absl::StatusOr<std::vector<CachedDataset>> PrepareCache(const CacheOptions& options, const std::atomic<bool>& stop,
+                                                        PrepareCacheProgress& progress) {
   CAIRN_ASSIGN_OR_RETURN(const CacheRequests requests, RequestsOf(options));
   return Preparer(options, requests, stop, progress).Run();
 }

@@ -34,8 +34,8 @@ struct CachedDataset {
 // BAD_REQUEST: the options contradict each other, a split has no tokens, or a blend takes more samples of a dataset
 // than it has (Megatron refuses it too). INPUT_UNREADABLE, INDEX_CORRUPT: a pair cannot be read. MEMORY_LIMIT.
 // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED. INTERRUPTED: `stop` was set. Errors name prefix and split.
-absl::StatusOr<std::vector<CachedDataset>> PrepareCache(const CacheOptions& options,
-                                                        const std::atomic<bool>& stop, PrepareCacheProgress& progress);
+absl::StatusOr<std::vector<CachedDataset>> PrepareCache(const CacheOptions& options, const std::atomic<bool>& stop,
+                                                        PrepareCacheProgress& progress);
 
 }  // namespace cairn::corpus
 

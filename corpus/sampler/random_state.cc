@@ -8,8 +8,8 @@
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kFar = 397;     // the distance of the word that each step takes in
-constexpr size_t kAhead = 96;    // so many places are known, and fetched, before their swaps
+constexpr size_t kFar = 397;   // the distance of the word that each step takes in
+constexpr size_t kAhead = 96;  // so many places are known, and fetched, before their swaps
 constexpr size_t kReport = 1 << 16;
 
 // Four words. Each step of the generator reads only words at least 227 places away from the one that it writes, apart
@@ -100,7 +100,8 @@ bool RandomState::ShuffleBelow32Bits(std::span<T> values, const std::atomic<bool
   uint32_t unswapped = unknown;
   uint64_t unreported = 0;
   while (unswapped > 0) {
-    // Draws that are too large are overwritten by the next one: there is no branch that the processor could guess wrong.
+    // Draws that are too large are overwritten by the next one: there is no branch that the processor could guess
+    // wrong.
     while (unknown > 0 && known <= kAhead) {
       if (next_ == kWords) Refill();
       size_t made = known;
