@@ -1,11 +1,15 @@
 #include "cli/corpus/corpus_prepare_cache_command.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -16,6 +20,7 @@
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
 #include "common/base/clock.h"
+#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/sampler/description.h"
@@ -42,7 +47,8 @@ struct Arguments {
   std::optional<int64_t> train_samples, train_iters, valid_samples, test_samples, global_batch_size;
   int64_t eval_interval = 1000, eval_iters = 100;
   uint32_t sequence_length = 0;
-  int threads = 1;
+  std::string memory;
+  int threads = 0;
   bool full_validation = false, multiple_validation_sets = false, rebuild = false;
 };
 
@@ -103,7 +109,14 @@ absl::StatusOr<corpus::CacheOptions> ToOptions(const Arguments& given) {
   CAIRN_ASSIGN_OR_RETURN(options.tokenizer, corpus::ReadTokenizerIdentifiers(given.tokenizer_identifiers));
   options.cache_path = given.cache_path;
   options.rebuild = given.rebuild;
-  options.threads = given.threads;
+  // Most datasets of a blend are small; their threads wait for the disk, so there are more of them than cores.
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  options.threads = given.threads > 0 ? given.threads : std::clamp(4 * cores, 4, 32);
+  options.memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+  if (!given.memory.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(given.memory));
+    options.memory = static_cast<uint64_t>(memory);
+  }
   return options;
 }
 
@@ -196,9 +209,11 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
                 "description.txt of an earlier cache for the same tokenizer")
       .Required();
   app.AddOption("--num-dataset-builder-threads", given->threads,
-                "How many datasets are built at the same time; each takes its own memory")
-      .Between(1, 1024)
-      .ShowDefault();
+                "How many datasets are built at the same time. The default is four for each core, 32 at most")
+      .Between(1, 1024);
+  app.AddOption("--memory", given->memory,
+                "The most memory that the indices under construction may take, as 64GiB: 4 bytes for each document of "
+                "each epoch, or for each sample. The default is half of the machine's");
   app.AddFlag("--rebuild", given->rebuild, "Build files anew that are there already");
   app.Action([given, &context] {
     const absl::Status status = RunPrepareCache(context, *given);

@@ -101,7 +101,7 @@ void AppendString(std::string_view value, std::string& text) {
         text += "\\b";
         break;
       default:
-        if (code >= 0x20 && code < 0x80) {
+        if (code >= 0x20 && code < 0x7f) {
           text += static_cast<char>(code);
         } else if (code < 0x10000) {
           absl::StrAppendFormat(&text, "\\u%04x", code);

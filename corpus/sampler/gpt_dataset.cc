@@ -1,7 +1,5 @@
 #include "corpus/sampler/gpt_dataset.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -40,7 +38,7 @@ class Builder {
   absl::Status Run() {
     CAIRN_RETURN_IF_ERROR(PlacesNeed64Bits(plan_) ? WriteDocuments<int64_t>() : WriteDocuments<int32_t>());
     CAIRN_RETURN_IF_ERROR(SamplesNeed64Bits(plan_) ? WriteShuffle<int64_t>() : WriteShuffle<uint32_t>());
-    return files_.Commit(std::move(arrays_));
+    return files_.Publish(std::move(arrays_));
   }
 
  private:
@@ -134,11 +132,13 @@ std::map<std::string, NpyHeader> GptDatasetPlan::Headers() const {
 }
 
 uint64_t GptDatasetPlan::memory_bytes() const {
-  return std::max(4 * epochs * documents, (SamplesNeed64Bits(*this) ? 8 : 4) * samples);
+  constexpr uint64_t kFiles = uint64_t{9} << 20;
+  return std::max(4 * epochs * documents, (SamplesNeed64Bits(*this) ? 8 : 4) * samples) + kFiles;
 }
 
 absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, uint64_t first,
-                                              std::optional<uint64_t> samples, uint32_t sequence_length) {
+                                              std::optional<uint64_t> samples, uint32_t sequence_length,
+                                              uint64_t memory) {
   const uint64_t tokens = std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
   if (tokens < 2) {
     return MakeError(Reason::kBadRequest, absl::StrCat("its ", lengths.size(), " sequences have ", tokens, " tokens"),
@@ -164,14 +164,12 @@ absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, 
         *samples - before_last < static_cast<uint64_t>(kThreshold * static_cast<double>(per_epoch));
     if (plan.last_epoch_is_separate) plan.samples_shuffled_first = before_last;
   }
-  const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const bool fits = plan.documents <= memory / plan.epochs && plan.memory_bytes() <= memory;
   if (!fits) {
-    return MakeError(
-        Reason::kMemoryLimit,
-        absl::StrCat("its indices for ", plan.epochs, " epochs of ", plan.documents, " documents and ", plan.samples,
-                     " samples do not fit in the machine's ", memory >> 20, " MiB of memory"),
-        {{"next", "Ask for fewer samples, or run this on a machine with more memory."}});
+    return MakeError(Reason::kMemoryLimit,
+                     absl::StrCat("its indices for ", plan.epochs, " epochs of ", plan.documents, " documents and ",
+                                  plan.samples, " samples do not fit in ", memory >> 20, " MiB of memory"),
+                     {{"next", "Raise --memory, use a machine with more memory, or ask for fewer samples."}});
   }
   return plan;
 }

@@ -33,9 +33,9 @@ struct GptDatasetPlan {
   bool last_epoch_is_separate = false;
 
   std::map<std::string, NpyHeader> Headers() const;
-  // Returns the size of the largest array that BuildGptDataset holds: that of all documents (4 bytes for each of each
-  // epoch) or that of all samples (4 bytes for each; 8 from 2^32 - 2). A shuffle needs the whole array, because each
-  // step may touch any place.
+  // Returns what BuildGptDataset takes: the larger of the array of all documents (4 bytes for each of each epoch) and
+  // that of all samples (4 bytes for each; 8 from 2^32 - 2), and 9 MiB for files. A shuffle needs its whole array,
+  // because each of its steps may touch any place.
   uint64_t memory_bytes() const;
   // Returns how many values BuildGptDataset counts.
   uint64_t work() const { return 2 * epochs * documents + samples; }
@@ -43,13 +43,14 @@ struct GptDatasetPlan {
 
 // Plans for the sequences of one split. `lengths` are their lengths in tokens; the first of them is the dataset's
 // sequence `first`. `samples` is how many are needed at least; without it, one epoch. BAD_REQUEST: there are fewer than
-// two tokens, or so many samples that their tokens do not fit 62 bits. MEMORY_LIMIT: the machine has less memory than
-// the indices need.
+// two tokens, or so many samples that their tokens do not fit 62 bits. MEMORY_LIMIT: memory_bytes() would be more than
+// `memory`.
 absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, uint64_t first,
-                                              std::optional<uint64_t> samples, uint32_t sequence_length);
+                                              std::optional<uint64_t> samples, uint32_t sequence_length,
+                                              uint64_t memory);
 
-// Builds the indices and commits them. `done` counts to plan.work(). INTERRUPTED: `stop` was set. MEMORY_LIMIT. Errors
-// of storage as CacheFiles::Commit.
+// Builds the indices and publishes them. `done` counts to plan.work(). INTERRUPTED: `stop` was set. MEMORY_LIMIT.
+// Errors of storage as CacheFiles::Publish.
 absl::Status BuildGptDataset(const GptDatasetPlan& plan, std::span<const int32_t> lengths, uint32_t seed,
                              const CacheFiles& files, const std::atomic<bool>& stop, std::atomic<uint64_t>& done);
 

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/file/full_transfer.h"
@@ -43,8 +45,12 @@ bool HasNpyHeader(const std::string& path, const NpyHeader& header) {
   return ReadFullyAt(fd.get(), bytes.data(), bytes.size(), 0, got) == 0 && got == bytes.size() && bytes == expected;
 }
 
-absl::StatusOr<NpyFile> NpyFile::Create(const std::string& path, const NpyHeader& header) {
-  CAIRN_ASSIGN_OR_RETURN(auto file, OutputFile::Create(path, {}));
+absl::StatusOr<NpyFile> NpyFile::Create(const std::string& path, const std::string& partial_path,
+                                        const NpyHeader& header) {
+  OutputFile::Options options;
+  options.partial_path = partial_path;
+  options.buffer_bytes = std::clamp(header.data_bytes(), uint64_t{4} << 10, uint64_t{1} << 20);
+  CAIRN_ASSIGN_OR_RETURN(auto file, OutputFile::Create(path, options));
   CAIRN_RETURN_IF_ERROR(file->Append(header.Encode()));
   return NpyFile(std::move(file));
 }

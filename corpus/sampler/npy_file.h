@@ -29,21 +29,23 @@ struct NpyHeader {
 // read.
 bool HasNpyHeader(const std::string& path, const NpyHeader& header);
 
-// Only one thread may use it at a time. The file gets its name by Commit; before that it is hidden, and the destructor
-// removes it (output_file.h). It takes 3 MiB of memory.
+// Only one thread may use it at a time. The file gets its name by Publish; before that it is hidden, and the destructor
+// removes it (output_file.h). It takes up to 3 MiB of memory.
 class NpyFile {
  public:
-  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, BAD_REQUEST: as OutputFile::Create.
-  static absl::StatusOr<NpyFile> Create(const std::string& path, const NpyHeader& header);
+  // `partial_path` is the hidden file, which no other run may use. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR,
+  // BAD_REQUEST: as OutputFile::Create.
+  static absl::StatusOr<NpyFile> Create(const std::string& path, const std::string& partial_path,
+                                        const NpyHeader& header);
 
   // All pieces together must be as long as the header says. NO_SPACE, STORAGE_ERROR.
   template <typename T>
   absl::Status Append(std::span<const T> values) {
     return file_->Append({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
   }
-  // NO_SPACE, STORAGE_ERROR, FSYNC_FAILED.
+  // NO_SPACE, STORAGE_ERROR, FSYNC_FAILED. As those of OutputFile.
   absl::Status Finish() { return file_->Finish(); }
-  absl::Status Commit() { return file_->Commit(); }
+  absl::Status Publish() { return file_->Publish(); }
 
  private:
   explicit NpyFile(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {}

@@ -9,13 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/bpe/huge_pages.h"
 #include "corpus/indexed/indexed_reader.h"
 #include "corpus/io/ordered_work.h"
-#include "corpus/io/output_place.h"
 #include "corpus/sampler/blend_order.h"
 #include "corpus/sampler/cache_files.h"
 #include "corpus/sampler/cache_requests.h"
 #include "corpus/sampler/gpt_dataset.h"
+#include "corpus/sampler/memory_budget.h"
 #include "corpus/sampler/weights.h"
 
 namespace cairn::corpus {
@@ -25,9 +26,9 @@ using Json = nlohmann::ordered_json;
 
 absl::Status Interrupted() { return MakeError(Reason::kInterrupted, "interrupted"); }
 
-absl::StatusOr<std::vector<int32_t>> ReadLengths(const std::string& prefix) {
+absl::StatusOr<HugeVector<int32_t>> ReadLengths(const std::string& prefix) {
   CAIRN_ASSIGN_OR_RETURN(const auto reader, IndexedReader::Open(prefix));
-  std::vector<int32_t> lengths;
+  HugeVector<int32_t> lengths;  // which is read at random
   lengths.reserve(reader->header().sequences);
   CAIRN_RETURN_IF_ERROR(reader->VisitLengths([&](const int32_t* values, size_t count) {
     const auto negative = std::find_if(values, values + count, [](int32_t length) { return length < 0; });
@@ -45,12 +46,16 @@ absl::StatusOr<std::vector<int32_t>> ReadLengths(const std::string& prefix) {
 
 class Preparer {
  public:
-  Preparer(const CacheOptions& options, const CacheRequests& requests, const std::atomic<bool>& stop,
-           PrepareCacheProgress& progress)
-      : options_(options), requests_(requests), stop_(stop), progress_(progress) {}
+  Preparer(const CacheOptions& options, const CacheRequests& requests, const CacheDirectory& directory,
+           const std::atomic<bool>& stop, PrepareCacheProgress& progress)
+      : options_(options),
+        requests_(requests),
+        directory_(directory),
+        stop_(stop),
+        progress_(progress),
+        memory_(options.memory) {}
 
   absl::StatusOr<std::vector<CachedDataset>> Run() {
-    CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(absl::StrCat(options_.cache_path, "/any")));
     CAIRN_RETURN_IF_ERROR(PrepareDatasets());
     for (const BlendRequest& blend : requests_.blends) {
       absl::StatusOr<CachedDataset> prepared = PrepareBlend(blend);
@@ -59,6 +64,7 @@ class Preparer {
       }
       cached_.push_back(*std::move(prepared));
     }
+    CAIRN_RETURN_IF_ERROR(directory_.Sync());
     return std::move(cached_);
   }
 
@@ -92,7 +98,7 @@ class Preparer {
 
   absl::StatusOr<std::vector<CachedDataset>> PrepareGroup(Group group) {
     if (stop_.load()) return Interrupted();
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<int32_t> lengths, ReadLengths(group.front().prefix));
+    CAIRN_ASSIGN_OR_RETURN(const HugeVector<int32_t> lengths, ReadLengths(group.front().prefix));
     std::vector<CachedDataset> prepared;
     for (const DatasetRequest& request : group) {
       absl::StatusOr<CachedDataset> dataset = PrepareDataset(request, lengths);
@@ -110,12 +116,13 @@ class Preparer {
     const uint64_t end = SequenceAt(request.range.end, lengths.size());
     const std::span<const int32_t> own = lengths.subspan(begin, end - begin);
     CAIRN_ASSIGN_OR_RETURN(const GptDatasetPlan plan,
-                           PlanGptDataset(own, begin, request.samples, options_.sequence_length));
+                           PlanGptDataset(own, begin, request.samples, options_.sequence_length, options_.memory));
     const std::string split = kSplitNames[request.split];
-    const CacheFiles files(options_.cache_path, request.identifiers, split);
+    const CacheFiles files(directory_, request.identifiers, split);
     const bool kept = !options_.rebuild && files.AreWhole(plan.Headers());
     if (!kept) {
       progress_.values_total += plan.work();
+      const MemoryBudget::Share share = memory_.Take(plan.memory_bytes());
       CAIRN_RETURN_IF_ERROR(BuildGptDataset(plan, own, options_.seed, files, stop_, progress_.values));
     }
     return CachedDataset{split, request.prefix, files.name(), plan.samples, plan.epochs, kept};
@@ -143,7 +150,7 @@ class Preparer {
     identifiers["weights"] = exhaustive ? Json(sizes) : Json(weights);
     identifiers["size"] = exhaustive ? Json() : Json(samples);
 
-    const CacheFiles files(options_.cache_path, identifiers, kSplitNames[blend.split]);
+    const CacheFiles files(directory_, identifiers, kSplitNames[blend.split]);
     const std::map<std::string, NpyHeader> headers = {{"dataset_index", {"<i2", {samples}}},
                                                       {"dataset_sample_index", {"<i8", {samples}}}};
     CachedDataset cached{kSplitNames[blend.split], "", files.name(), samples, 0, false};
@@ -167,7 +174,7 @@ class Preparer {
     std::vector<NpyFile> arrays;
     arrays.push_back(std::move(datasets));
     arrays.push_back(std::move(numbers));
-    CAIRN_RETURN_IF_ERROR(files.Commit(std::move(arrays)));
+    CAIRN_RETURN_IF_ERROR(files.Publish(std::move(arrays)));
     return cached;
   }
 
@@ -197,8 +204,10 @@ class Preparer {
 
   const CacheOptions& options_;
   const CacheRequests& requests_;
+  const CacheDirectory& directory_;
   const std::atomic<bool>& stop_;
   PrepareCacheProgress& progress_;
+  MemoryBudget memory_;
   std::vector<CachedDataset> cached_;  // in the order of requests_.datasets, then of the blends
 };
 
@@ -207,7 +216,8 @@ class Preparer {
 absl::StatusOr<std::vector<CachedDataset>> PrepareCache(const CacheOptions& options, const std::atomic<bool>& stop,
                                                         PrepareCacheProgress& progress) {
   CAIRN_ASSIGN_OR_RETURN(const CacheRequests requests, RequestsOf(options));
-  return Preparer(options, requests, stop, progress).Run();
+  CAIRN_ASSIGN_OR_RETURN(const CacheDirectory directory, CacheDirectory::Open(options.cache_path));
+  return Preparer(options, requests, directory, stop, progress).Run();
 }
 
 }  // namespace cairn::corpus
