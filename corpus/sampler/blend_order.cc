@@ -1,8 +1,8 @@
 #include "corpus/sampler/blend_order.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -36,7 +36,7 @@ BlendOrder BlendOrder::Exhaustive(std::span<const uint64_t> sizes) {
   return BlendOrder(weights, sizes);
 }
 
-BlendOrder::BlendOrder(std::span<const double> weights, std::span<const uint64_t> sizes) : lines_(weights.size()) {
+BlendOrder::BlendOrder(std::span<const double> weights, std::span<const uint64_t> sizes) {
   datasets_.resize(weights.size());
   std::iota(datasets_.begin(), datasets_.end(), 0);
   // Sizes beyond 2^53 may differ although their weights are equal. Equal sizes have equal weights.
@@ -47,22 +47,16 @@ BlendOrder::BlendOrder(std::span<const double> weights, std::span<const uint64_t
   for (size_t i = 0; i < datasets_.size(); ++i) {
     if (i == 0 || heavier(datasets_[i - 1], datasets_[i])) {
       weights_.push_back(weights[datasets_[i]]);
-      next_.push_back(datasets_[i]);
       turns_.push_back({i, i, i, sizes.empty() ? kInfinity : static_cast<double>(sizes[datasets_[i]])});
     }
     turns_.back().end = i + 1;
-    lines_[datasets_[i]] = turns_.size() - 1;
   }
   taken_.resize(weights_.size(), 0);
-  // A step computes all bounds and two or three blocks.
-  const double lines = static_cast<double>(weights_.size());
-  block_lines_ = lines <= 16 ? (weights_.size() + 1) / kPair * kPair
-                             : std::bit_ceil(static_cast<size_t>(std::max(16.0, std::sqrt(lines) / 2)));
-  const size_t blocks = (weights_.size() + block_lines_ - 1) / block_lines_;
-  weights_.resize(blocks * block_lines_, 0);
-  taken_.resize(blocks * block_lines_, kInfinity);
-  next_.resize(blocks * block_lines_, kInfinity);
-  for (size_t block = 0; block < blocks; ++block) slopes_.push_back(weights_[block * block_lines_] * (1 + kSlack));
+  block_ = weights_.size() <= 1024 ? kBlock : kMostBlock;  // a step computes all bounds, and two or three blocks
+  const size_t blocks = (weights_.size() + block_ - 1) / block_;
+  weights_.resize(blocks * block_, 0);
+  taken_.resize(blocks * block_, kInfinity);
+  for (size_t block = 0; block < blocks; ++block) slopes_.push_back(weights_[block * block_] * (1 + kSlack));
   const size_t whole_pairs = (blocks + 1) / kPair * kPair;
   slopes_.resize(whole_pairs, 0);
   heights_.resize(whole_pairs, -kInfinity);
@@ -70,23 +64,53 @@ BlendOrder::BlendOrder(std::span<const double> weights, std::span<const uint64_t
   for (size_t block = 0; block < blocks; ++block) Look(block);
 }
 
-BlendOrder::Candidate BlendOrder::Look(size_t block) {
-  const size_t begin = block * block_lines_;
-  const Pair now = {now_, now_};
-  Pair value = {-kInfinity, -kInfinity};
-  Pair dataset = {kInfinity, kInfinity};
-  for (size_t i = begin; i < begin + block_lines_; i += kPair) {
-    const Pair other = Load(&weights_[i]) * now - Load(&taken_[i]);
-    const Pair other_dataset = Load(&next_[i]);
-    const auto precedes = (other > value) | ((other == value) & (other_dataset < dataset));
-    value = precedes ? other : value;
-    dataset = precedes ? other_dataset : dataset;
+bool BlendOrder::Precedes(const Candidate& one, const Candidate& other) const {
+  if (one.value != other.value) return one.value > other.value;
+  return one.value > -kInfinity && datasets_[turns_[one.line].next] < datasets_[turns_[other.line].next];
+}
+
+BlendOrder::Candidate BlendOrder::LookAtAll() const {
+  Candidate best = {weights_[0] * now_ - taken_[0], 0};
+  for (size_t line = 1; line < turns_.size(); ++line) {
+    const Candidate other = {weights_[line] * now_ - taken_[line], line};
+    if (other.value >= best.value && Precedes(other, best)) best = other;
   }
-  Candidate first = {value[0], dataset[0]};
-  const Candidate second = {value[1], dataset[1]};
-  if (second.Precedes(first)) first = second;
-  heights_[block] = first.value - slopes_[block] * now_ * (1 - kSlack) + kSlack;
-  return first;
+  return best;
+}
+
+BlendOrder::Candidate BlendOrder::Look(size_t block) {
+  return block_ == kBlock ? LookAt<kBlock>(block) : LookAt<kMostBlock>(block);
+}
+
+template <size_t kLines>
+BlendOrder::Candidate BlendOrder::LookAt(size_t block) {
+  const size_t begin = block * kLines;
+  const Pair now = {now_, now_};
+  std::array<Pair, kLines / kPair> values;
+  Pair even = {-kInfinity, -kInfinity}, odd = even;  // two chains, because each step of one waits for the last
+  for (size_t i = 0; i < values.size(); i += 2) {
+    values[i] = Load(&weights_[begin + i * kPair]) * now - Load(&taken_[begin + i * kPair]);
+    values[i + 1] = Load(&weights_[begin + (i + 1) * kPair]) * now - Load(&taken_[begin + (i + 1) * kPair]);
+    even = values[i] > even ? values[i] : even;
+    odd = values[i + 1] > odd ? values[i + 1] : odd;
+  }
+  even = even > odd ? even : odd;
+  const double greatest = std::max(even[0], even[1]);
+  heights_[block] = greatest - slopes_[block] * now_ * (1 - kSlack) + kSlack;
+  // One bit for each line that has this value: nearly always one.
+  using Bits = int64_t __attribute__((vector_size(16)));
+  Bits found = {0, 0};
+  const Pair wanted = {greatest, greatest};
+  for (size_t i = 0; i < values.size(); ++i) {
+    found |= (values[i] == wanted) & Bits{int64_t{1} << 2 * i, int64_t{2} << 2 * i};
+  }
+  uint64_t lines = static_cast<uint64_t>(found[0] | found[1]);
+  Candidate best = {greatest, begin + static_cast<size_t>(std::countr_zero(lines))};
+  while ((lines &= lines - 1) != 0) {
+    const Candidate other = {greatest, begin + static_cast<size_t>(std::countr_zero(lines))};
+    if (Precedes(other, best)) best = other;
+  }
+  return best;
 }
 
 BlendOrder::Candidate BlendOrder::LookForGreatest() {
@@ -104,18 +128,16 @@ BlendOrder::Candidate BlendOrder::LookForGreatest() {
   for (size_t block = 0; block < bounds_.size(); ++block) {
     if (bounds_[block] < best.value || block == highest) continue;
     const Candidate other = Look(block);
-    if (other.Precedes(best)) best = other;
+    if (Precedes(other, best)) best = other;
   }
   return best;
 }
 
 BlendOrder::Sample BlendOrder::Next() {
-  const bool one_block = weights_.size() == block_lines_;
-  const Candidate best = one_block ? Look(0) : LookForGreatest();
-  const int32_t dataset = static_cast<int32_t>(best.dataset);
-  const size_t line = lines_[dataset];
+  const bool one_block = weights_.size() == kBlock;
+  const size_t line = (one_block ? LookAtAll() : LookForGreatest()).line;
   Turns& turns = turns_[line];
-  const Sample sample = {dataset, static_cast<int64_t>(taken_[line])};
+  const Sample sample = {datasets_[turns.next], static_cast<int64_t>(taken_[line])};
   if (++turns.next == turns.end) {
     turns.next = turns.begin;
     taken_[line] += 1;
@@ -124,10 +146,9 @@ BlendOrder::Sample BlendOrder::Next() {
       taken_[line] = kInfinity;
     }
   }
-  next_[line] = datasets_[turns.next];
   now_ = std::max(1.0, static_cast<double>(++step_));
   // The bound of this block is much too high now.
-  if (!one_block) Look(line / block_lines_);
+  if (!one_block) Look(line / block_);
   return sample;
 }
 

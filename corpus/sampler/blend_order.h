@@ -14,10 +14,11 @@ namespace cairn::corpus {
 // weight * max(i, 1) - taken, computed in doubles; of equal ones from the first. Its loop computes that of all datasets
 // for each sample.
 //
-// Here datasets of equal weight are one line, because they take turns. Lines are sorted by weight into blocks. A block
-// keeps a bound on its greatest value, which rises with the greatest weight in it, and only blocks whose bound reaches
-// the greatest value found are looked at: seldom more than two. The values themselves are computed as Megatron computes
-// them, so the order is the same to the last rounding. Not thread-safe; takes some 40 bytes for each dataset.
+// Here datasets of equal weight are one line, because they take turns. Lines are sorted by weight into blocks of 16
+// or 64. A block keeps a bound on its greatest value, which rises with the greatest weight in it, and only blocks whose
+// bound reaches the greatest value found are looked at: seldom more than two. The values themselves are computed as
+// Megatron computes them, so the order is the same to the last rounding. Not thread-safe; takes some 40 bytes for each
+// dataset.
 class BlendOrder {
  public:
   struct Sample {
@@ -34,33 +35,33 @@ class BlendOrder {
   Sample Next();
 
  private:
+  static constexpr size_t kBlock = 16;
+  static constexpr size_t kMostBlock = 64;  // if there are many lines
+
   struct Turns {              // the datasets of one line, ascending
     size_t begin, end, next;  // in datasets_
     double most;              // rounds after which they are spent
   };
-  // A line by its value and its next dataset.
   struct Candidate {
-    double value, dataset;
-
-    bool Precedes(const Candidate& other) const {
-      return value > other.value || (value == other.value && dataset < other.dataset);
-    }
+    double value;
+    size_t line;
   };
 
   BlendOrder(std::span<const double> weights, std::span<const uint64_t> sizes);
 
-  // Returns the line of the block that precedes the others, and tightens the block's bound.
+  // Return the line that precedes the others: of all; of a block, whose bound they tighten; of all, by their blocks.
+  Candidate LookAtAll() const;
   Candidate Look(size_t block);
+  template <size_t kLines>
+  Candidate LookAt(size_t block);
   Candidate LookForGreatest();
+  bool Precedes(const Candidate& one, const Candidate& other) const;
 
-  size_t block_lines_;
-  // Of each line, in whole blocks: its weight, how many samples each of its next datasets has given, and the first of
-  // these. The value of a line that is absent or spent is -infinity.
-  std::vector<double> weights_, taken_, next_;
-  std::vector<double> slopes_, heights_, bounds_;  // of each block
-  std::vector<Turns> turns_;                       // of each line that is not absent
-  std::vector<int32_t> datasets_;                  // by line
-  std::vector<size_t> lines_;                      // by dataset
+  size_t block_;                         // lines in a block
+  std::vector<double> weights_, taken_;  // of each line, in whole blocks; an absent or spent one has 0, infinity
+  std::vector<Turns> turns_;             // of each line that is not absent
+  std::vector<int32_t> datasets_;        // by line
+  std::vector<double> slopes_, heights_, bounds_;  // of each block, and one more if their number is odd
   uint64_t step_ = 0;
   double now_ = 1;  // max(step_, 1)
 };

@@ -15,8 +15,8 @@ GptDatasetPlan Plan(const std::vector<int32_t>& lengths, std::optional<uint64_t>
   return *PlanGptDataset(lengths, 0, samples, sequence_length, kPlenty);
 }
 
-// By the arithmetic of GPTDataset._build_document_sample_shuffle_indices: 1,000 tokens have 99 samples of 10, and a last
-// epoch that serves less than int(0.8 * 99) = 79 of them is separate.
+// By the arithmetic of GPTDataset._build_document_sample_shuffle_indices: 1,000 tokens have 99 samples of 10, and a
+// last epoch that serves less than int(0.8 * 99) = 79 of them is separate.
 TEST(GptDatasetTest, Plan_LastEpochServesFewSamples_IsSeparate) {
   const std::vector<int32_t> lengths = {400, 0, 600};
   const GptDatasetPlan one = Plan(lengths, 99, 10);
