@@ -58,7 +58,7 @@ def compile_helper(directory):
 
 
 def build_as_megatron(case):
-    """The peer's process: prints the seconds of the build and the peak of its memory in KiB."""
+    """The peer's process: prints the seconds of the build, those of CPU, and how far its peak of memory rose, in KiB."""
     import importlib.util
     import resource
 
@@ -76,16 +76,16 @@ def build_as_megatron(case):
     tokenizer = MegatronTokenizer.from_pretrained(metadata_path={"library": "null"}, vocab_size=1000)
     pathlib.Path(case["tokenizer"]).write_text(json.dumps(tokenizer.unique_identifiers))
     torch.distributed.init_process_group("gloo", init_method=f"file://{case['cache']}.store", rank=0, world_size=1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begin = time.monotonic()
+    begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
     config = GPTDatasetConfig(
         random_seed=SEED, sequence_length=SEQUENCE_LENGTH, blend=get_blend_from_list(case["data_path"]), split=SPLIT,
         path_to_cache=case["cache"], tokenizer=tokenizer, reset_position_ids=False, reset_attention_mask=False,
         eod_mask_loss=False, num_dataset_builder_threads=case["threads"],
     )
     BlendedMegatronDatasetBuilder(GPTDataset, case["samples"], lambda: True, config).build()
-    seconds = time.monotonic() - begin
-    print(json.dumps([seconds, before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+    seconds, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps([seconds, cpu, after.ru_maxrss - before.ru_maxrss]))
 
 
 def compare(ours, theirs):
@@ -104,21 +104,23 @@ def run(name, data_path, samples, directory, helper, arguments):
     command = [cairn, "corpus", "prepare-cache", "--data-path", *data_path, "--split", SPLIT, "--seed", SEED,
                "--seq-length", SEQUENCE_LENGTH, "--train-samples", samples[0], "--valid-samples", samples[1],
                "--test-samples", samples[2], "--data-cache-path", ours, "--tokenizer-identifiers", tokenizer]
-    seconds = {"megatron-core": [], "cairn": []}
+    seconds = {"megatron-core": [], "cairn": [], "megatron-core CPU": [], "cairn CPU": []}
     for _ in range(arguments.rounds):
         for cache in (ours, theirs):
             shutil.rmtree(cache, ignore_errors=True)
         pathlib.Path(f"{theirs}.store").unlink(missing_ok=True)
         peer = subprocess.run([sys.executable, __file__, "--peer", json.dumps(case)], check=True, capture_output=True)
-        time_of_peer, before, peer_peak = json.loads(peer.stdout.splitlines()[-1])
-        seconds["megatron-core"].append(time_of_peer)
-        took, _, peak = measure([*map(str, command)], stdout=subprocess.DEVNULL)
-        seconds["cairn"].append(took)
+        peers_wall, peers_cpu, peers_peak = json.loads(peer.stdout.splitlines()[-1])
+        wall, cpu, peak = measure([*map(str, command)], stdout=subprocess.DEVNULL)
+        for tool, value in zip(seconds, (peers_wall, wall, peers_cpu, cpu)):
+            seconds[tool].append(value)
         size = compare(ours, theirs)
     median = {tool: statistics.median(values) for tool, values in seconds.items()}
-    print(f"{name}: megatron-core {median['megatron-core']:.2f} s, cairn {median['cairn']:.2f} s: "
-          f"{median['megatron-core'] / median['cairn']:.1f} x; {size / 1e6:.0f} MB of files, equal; "
-          f"peak {(peer_peak - before) / 1024:.0f} MiB above its imports, {peak / (1 << 20):.0f} MiB in all")
+    for kind, words in (("", "s"), (" CPU", "s of CPU")):
+        peers, own = median["megatron-core" + kind], median["cairn" + kind]
+        print(f"{name}: megatron-core {peers:.2f} {words}, cairn {own:.2f} {words}: {peers / own:.1f} x")
+    print(f"{name}: {size / 1e6:.0f} MB of files, equal; peak of memory {peers_peak / 1024:.0f} MiB above the imports, "
+          f"{peak / (1 << 20):.0f} MiB in all")
     print(json.dumps({"case": name, "seconds": seconds}), flush=True)
 
 

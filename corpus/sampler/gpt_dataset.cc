@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -20,23 +21,49 @@ namespace {
 constexpr uint64_t kExtraToken = 1;  // a sample's labels are its tokens one place later
 constexpr uint64_t kMostTokens = uint64_t{1} << 62;
 constexpr size_t kPiece = 1 << 14;  // values
-constexpr size_t kAhead = 32;       // documents whose lengths are fetched early
+constexpr size_t kAhead = 64;       // documents whose lengths are fetched early
 
 bool SamplesNeed64Bits(const GptDatasetPlan& plan) { return plan.samples >= UINT32_MAX - 1; }
 bool PlacesNeed64Bits(const GptDatasetPlan& plan) {
   return plan.epochs * plan.documents > std::numeric_limits<int32_t>::max();
 }
 
+// Several epochs would take more memory for it than a table of all lengths, which is there anyway.
+bool LengthsTravel(const GptDatasetPlan& plan) { return plan.epochs == 1 && !PlacesNeed64Bits(plan); }
+
 absl::Status Interrupted() { return MakeError(Reason::kInterrupted, "interrupted"); }
+
+// Memory that has no values yet.
+class RawMemory {
+ public:
+  explicit RawMemory(size_t bytes) : bytes_(bytes), data_(HugePageAllocator<std::byte>().allocate(bytes)) {}
+  RawMemory(const RawMemory&) = delete;
+  RawMemory& operator=(const RawMemory&) = delete;
+  ~RawMemory() { HugePageAllocator<std::byte>().deallocate(data_, bytes_); }
+
+  std::byte* data() const { return data_; }
+
+ private:
+  const size_t bytes_;
+  std::byte* const data_;
+};
 
 class Builder {
  public:
   Builder(const GptDatasetPlan& plan, std::span<const int32_t> lengths, uint32_t seed, const CacheFiles& files,
           const std::atomic<bool>& stop, std::atomic<uint64_t>& done)
-      : plan_(plan), lengths_(lengths), random_(seed), files_(files), stop_(stop), done_(done) {}
+      : plan_(plan),
+        lengths_(lengths),
+        random_(seed),
+        files_(files),
+        stop_(stop),
+        done_(done),
+        memory_(plan.array_bytes()) {}
 
   absl::Status Run() {
-    CAIRN_RETURN_IF_ERROR(PlacesNeed64Bits(plan_) ? WriteDocuments<int64_t>() : WriteDocuments<int32_t>());
+    CAIRN_RETURN_IF_ERROR(LengthsTravel(plan_)      ? (WriteDocuments<int64_t, int32_t>())
+                          : PlacesNeed64Bits(plan_) ? (WriteDocuments<uint32_t, int64_t>())
+                                                    : (WriteDocuments<uint32_t, int32_t>()));
     CAIRN_RETURN_IF_ERROR(SamplesNeed64Bits(plan_) ? WriteShuffle<int64_t>() : WriteShuffle<uint32_t>());
     return files_.Publish(std::move(arrays_));
   }
@@ -46,34 +73,66 @@ class Builder {
     return files_.CreateArray(name, plan_.Headers().at(name));
   }
 
+  // Returns uninitialized numbers, which are valid until the next call. Both indices lie in the same memory in turn.
+  template <typename Number>
+  std::span<Number> Numbers(size_t count) {
+    return {reinterpret_cast<Number*>(memory_.data()), count};
+  }
+
+  // A document of the order: its number, and in 64 bits also its length above it. A length that travels with its
+  // document through the shuffle need not be looked up at random afterwards.
+  template <typename Document>
+  Document DocumentOf(size_t i) const {
+    Document document = static_cast<Document>(plan_.first_document + i);
+    if constexpr (sizeof(Document) == 8) document |= static_cast<Document>(lengths_[i]) << 32;
+    return document;
+  }
+
+  // Fills numbers and lengths of the first documents of `order`, as many as fit. Where lengths are looked up, this loop
+  // waits for memory alone; a wrong guess of a branch would stop the fetches that are under way.
+  template <typename Document>
+  void Unpack(std::span<const Document> order, std::span<uint32_t> numbers, std::span<int32_t> lengths) const {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = static_cast<uint32_t>(order[i]);
+      if constexpr (sizeof(Document) == 8) {
+        lengths[i] = static_cast<int32_t>(order[i] >> 32);
+      } else {
+        __builtin_prefetch(&lengths_[order[std::min(i + kAhead, order.size() - 1)] - plan_.first_document], 0, 2);
+        lengths[i] = lengths_[order[i] - plan_.first_document];
+      }
+    }
+  }
+
   // Writes document_index and sample_index, whose numbers are Places.
-  template <typename Place>
+  template <typename Document, typename Place>
   absl::Status WriteDocuments() {
     const size_t all = plan_.epochs * plan_.documents;
-    HugeVector<uint32_t> documents(all);
+    const std::span<Document> order = Numbers<Document>(all);
     for (size_t begin = 0; begin < all; begin += plan_.documents) {
-      std::iota(documents.begin() + begin, documents.begin() + begin + plan_.documents,
-                static_cast<uint32_t>(plan_.first_document));
+      for (size_t i = 0; i < plan_.documents; ++i) order[begin + i] = DocumentOf<Document>(i);
     }
     const size_t separate = plan_.last_epoch_is_separate ? plan_.documents : 0;
-    const std::span<uint32_t> order = documents;
     if (!random_.Shuffle(order.first(all - separate), stop_, &done_)) return Interrupted();
     if (!random_.Shuffle(order.last(separate), stop_, &done_)) return Interrupted();
 
     CAIRN_ASSIGN_OR_RETURN(NpyFile document_index, CreateArray("document_index"));
     CAIRN_ASSIGN_OR_RETURN(NpyFile sample_index, CreateArray("sample_index"));
     std::vector<std::array<Place, 2>> begins(kPiece + 1);  // place in `documents`, token there
+    std::vector<uint32_t> numbers(kPiece);
+    std::vector<int32_t> lengths(kPiece);
     size_t count = 0;
     begins[count++] = {0, 0};
     uint64_t tokens = 0;  // before the document
     uint64_t begin_of_next = plan_.sequence_length;
     for (size_t piece = 0; piece < all; piece += kPiece) {
-      const size_t end = std::min(all, piece + kPiece);
-      for (size_t place = piece; place < end; ++place) {
-        __builtin_prefetch(&lengths_[documents[std::min(place + kAhead, all - 1)] - plan_.first_document]);
-        const uint64_t tokens_after = tokens + static_cast<uint64_t>(lengths_[documents[place] - plan_.first_document]);
+      const size_t size = std::min(all - piece, kPiece);
+      const std::span<uint32_t> piece_numbers = std::span(numbers).first(size);
+      Unpack<Document>(order.subspan(piece), piece_numbers, lengths);
+      for (size_t i = 0; i < size; ++i) {
+        const Place place = static_cast<Place>(piece + i);
+        const uint64_t tokens_after = tokens + static_cast<uint64_t>(lengths[i]);
         // Most documents begin no sample or one. Which of the two cannot be foreseen, so it must not be a branch.
-        begins[count] = {static_cast<Place>(place), static_cast<Place>(begin_of_next - tokens)};
+        begins[count] = {place, static_cast<Place>(begin_of_next - tokens)};
         const bool begins_here = begin_of_next < tokens_after;
         count += begins_here;
         begin_of_next += begins_here ? plan_.sequence_length : 0;
@@ -83,13 +142,13 @@ class Builder {
             count = 0;
             continue;
           }
-          begins[count++] = {static_cast<Place>(place), static_cast<Place>(begin_of_next - tokens)};
+          begins[count++] = {place, static_cast<Place>(begin_of_next - tokens)};
           begin_of_next += plan_.sequence_length;
         }
         tokens = tokens_after;
       }
-      CAIRN_RETURN_IF_ERROR(document_index.Append(std::span<const uint32_t>(order.subspan(piece, end - piece))));
-      done_ += end - piece;
+      CAIRN_RETURN_IF_ERROR(document_index.Append(std::span<const uint32_t>(piece_numbers)));
+      done_ += size;
       if (stop_.load()) return Interrupted();
     }
     CAIRN_RETURN_IF_ERROR(sample_index.Append(std::span<const std::array<Place, 2>>(begins).first(count)));
@@ -102,9 +161,8 @@ class Builder {
 
   template <typename Number>
   absl::Status WriteShuffle() {
-    HugeVector<Number> samples(plan_.samples);
-    std::iota(samples.begin(), samples.end(), Number{0});
-    const std::span<Number> order = samples;
+    const std::span<Number> order = Numbers<Number>(plan_.samples);
+    std::iota(order.begin(), order.end(), Number{0});
     if (!random_.Shuffle(order.first(plan_.samples_shuffled_first), stop_, &done_)) return Interrupted();
     if (!random_.Shuffle(order.subspan(plan_.samples_shuffled_first), stop_, &done_)) return Interrupted();
     CAIRN_ASSIGN_OR_RETURN(NpyFile shuffle_index, CreateArray("shuffle_index"));
@@ -120,6 +178,7 @@ class Builder {
   const CacheFiles& files_;
   const std::atomic<bool>& stop_;
   std::atomic<uint64_t>& done_;
+  const RawMemory memory_;
   std::vector<NpyFile> arrays_;
 };
 
@@ -131,9 +190,8 @@ std::map<std::string, NpyHeader> GptDatasetPlan::Headers() const {
           {"shuffle_index", {SamplesNeed64Bits(*this) ? "<i8" : "<u4", {samples}}}};
 }
 
-uint64_t GptDatasetPlan::memory_bytes() const {
-  constexpr uint64_t kFiles = uint64_t{9} << 20;
-  return std::max(4 * epochs * documents, (SamplesNeed64Bits(*this) ? 8 : 4) * samples) + kFiles;
+uint64_t GptDatasetPlan::array_bytes() const {
+  return std::max((LengthsTravel(*this) ? 8 : 4) * epochs * documents, (SamplesNeed64Bits(*this) ? 8 : 4) * samples);
 }
 
 absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, uint64_t first,

@@ -33,10 +33,12 @@ struct GptDatasetPlan {
   bool last_epoch_is_separate = false;
 
   std::map<std::string, NpyHeader> Headers() const;
-  // Returns what BuildGptDataset takes: the larger of the array of all documents (4 bytes for each of each epoch) and
-  // that of all samples (4 bytes for each; 8 from 2^32 - 2), and 9 MiB for files. A shuffle needs its whole array,
-  // because each of its steps may touch any place.
-  uint64_t memory_bytes() const;
+  // Returns the size of the larger of two arrays, for which BuildGptDataset has one memory: that of all documents (8
+  // bytes for each; 4 for each of each epoch if there are several), and that of all samples (4 bytes for each; 8 from
+  // 2^32 - 2). A shuffle needs its whole array, because each of its steps may touch any place.
+  uint64_t array_bytes() const;
+  // Returns what BuildGptDataset takes: this, and buffers of files.
+  uint64_t memory_bytes() const { return array_bytes() + (uint64_t{9} << 20); }
   // Returns how many values BuildGptDataset counts.
   uint64_t work() const { return 2 * epochs * documents + samples; }
 };
