@@ -58,7 +58,7 @@ def compile_helper(directory):
 
 
 def build_as_megatron(case):
-    """The peer's process: prints the seconds of the build, those of CPU, and how far its peak of memory rose, in KiB."""
+    """The peer's process: prints the seconds of the build, those of CPU, and the rise of its peak of memory in KiB."""
     import importlib.util
     import resource
 
