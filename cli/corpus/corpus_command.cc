@@ -3,19 +3,22 @@
 #include "cli/corpus/corpus_bpe_command.h"
 #include "cli/corpus/corpus_inspect_command.h"
 #include "cli/corpus/corpus_merge_command.h"
+#include "cli/corpus/corpus_prepare_cache_command.h"
 #include "cli/corpus/corpus_preprocess_command.h"
 #include "cli/corpus/corpus_shuffle_command.h"
 
 namespace cairn::cli {
 
 void AddCorpusCommand(Command app, CommandContext& context) {
-  Command corpus = app.AddCommand(
-      "corpus", "Prepares training data: shuffles, trains tokenizers, encodes, and writes .bin and .idx files");
+  Command corpus = app.AddCommand("corpus",
+                                  "Prepares training data: shuffles, trains tokenizers, encodes, writes .bin and .idx "
+                                  "files, and builds indices of samples");
   corpus.RequireCommand();
   AddCorpusBpeCommand(corpus, context);
   AddCorpusPreprocessCommand(corpus, context);
   AddCorpusShuffleCommand(corpus, context);
   AddCorpusMergeCommand(corpus, context);
+  AddCorpusPrepareCacheCommand(corpus, context);
   AddCorpusInspectCommands(corpus, context);
 }
 

@@ -230,12 +230,17 @@ absl::Status OutputFile::Finish() {
   return absl::OkStatus();
 }
 
-absl::Status OutputFile::Commit() {
+absl::Status OutputFile::Publish() {
   CAIRN_RETURN_IF_ERROR(Finish());
   if (stream()) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(PublishFile(partial_path_, path_, AtomicWriteOptions::Durable::kBytes));
   committed_ = true;
-  return SyncDirectoryOf(path_);
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Commit() {
+  CAIRN_RETURN_IF_ERROR(Publish());
+  return stream() ? absl::OkStatus() : SyncDirectoryOf(path_);
 }
 
 }  // namespace cairn::corpus

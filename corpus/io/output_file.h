@@ -67,6 +67,8 @@ class OutputFile {
   // Calls Finish if that was not done, renames the file to its path, replacing the file that stood there, and syncs the
   // directory.
   absl::Status Commit();
+  // Does the same, but leaves it to the caller to sync the directory when the last of many files has its name there.
+  absl::Status Publish();
   // Makes the destructor leave the hidden file, because another process will resume it.
   void Keep() { keep_ = true; }
 

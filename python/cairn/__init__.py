@@ -7,10 +7,10 @@
     report = client.load({"w": cairn.Shard(array, global_shape, offset)})
 
 See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` describes the shards of parallel layers,
-`cairn.local` starts a coordinator and agents on this machine.
+`cairn.samples` numbers the samples of a run, `cairn.local` starts a coordinator and agents on this machine.
 """
 
-from cairn import checkpoints, eviction, local, shards
+from cairn import checkpoints, eviction, local, samples, shards
 from cairn._base.errors import Error
 from cairn._base.limits import Limits
 from cairn._base.results import Checkpoint, ClientStatus, LoadReport
@@ -43,5 +43,6 @@ __all__ = [
     "local",
     "per_rank",
     "register_serializer",
+    "samples",
     "shards",
 ]
