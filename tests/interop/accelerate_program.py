@@ -9,7 +9,7 @@ import os
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DeepSpeedPlugin, DistributedType, FullyShardedDataParallelPlugin
 
 import cairn
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    PartialState(cpu=True)  # otherwise accelerate takes a machine without a GPU for one process
     if arguments.sharding == "fsdp":
         accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(
             fsdp_version=2, auto_wrap_policy="no_wrap", cpu_ram_efficient_loading=False))

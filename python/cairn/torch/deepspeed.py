@@ -11,21 +11,86 @@ may have another number of ranks and another stage of ZeRO, and `cairn export` w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import torch
 
 from cairn._base.errors import Error
 from cairn._state.entries import Shard
+from cairn.client import Client, Saving
+from cairn.torch._dcp.default_client import own_client
+from cairn.torch._state_dict import save_load
 from cairn.torch._tensors.host_copies import DeviceCopies
 from cairn.torch._tensors.tensor_shards import array_of
 from cairn.torch._training.optimizer_state import made_by_step
 
-__all__ = ["states"]
+__all__ = ["load_checkpoint", "save_checkpoint", "states"]
 
 # What an engine counts.
 _COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")
+
+
+def save_checkpoint(engine: Any, step: SupportsIndex, *, client: Client | None = None, timeout: float = 60) -> Saving:
+    """Saves an engine in the place of its own save_checkpoint. Every rank calls it for the same step.
+
+    Args:
+      engine: as for states().
+      step, timeout: as for Client.save.
+      client: this rank's; by default that of cairn.connect(), which is kept for later calls.
+
+    Returns:
+      The save, which goes on by itself; its wait() gives the outcome.
+
+    Raises:
+      Error: UNSUPPORTED, as states(); and as Client.save.
+    """
+    state = {name: part.state_dict() for name, part in states(engine).items()}
+    return save_load.save(own_client(client), step, state, timeout)
+
+
+def load_checkpoint(engine: Any, step: SupportsIndex | None = None, *,
+                    source: str | os.PathLike[str] | None = None, client: Client | None = None) -> int | None:
+    """Loads an engine in the place of its own load_checkpoint. Every rank calls it.
+
+    Args:
+      engine: as for states().
+      step: None for the latest one.
+      source: a directory that DeepSpeed wrote, to be loaded instead: the one of `latest` or of a tag, also a universal
+        one. Settings of the optimizer, such as its learning rate, and what the engine counts stay as they are then.
+      client: as for save_checkpoint().
+
+    Returns:
+      The step; None if the job has no checkpoint yet, and the engine is as it was; None also with `source`.
+
+    Raises:
+      Error: MISSING_NAMES (the source lacks a tensor); UNSUPPORTED, as states(); and as Client.load, but for
+        NOT_COMMITTED without a step.
+    """
+    parts = states(engine)
+    state = {name: part.state_dict() for name, part in parts.items()}
+    client = own_client(client)
+    if source is None:
+        try:
+            report = save_load.load(client, state, step)
+        except Error as error:
+            if error.reason == "NOT_COMMITTED" and step is None:
+                return None
+            raise
+    else:
+        # There the weights have no name in front of theirs.
+        wanted = {**state["model"], "optimizer": state["optimizer"]}
+        report = save_load.fill(client, wanted, None, None, False, source=source)
+        missing = [name for name in report.missing
+                   if name not in ("optimizer.param_groups", "optimizer.loss_scaler")]
+        if missing:
+            raise save_load.names_error("MISSING_NAMES", missing, os.fspath(source))
+        state = {"model": wanted, "optimizer": wanted["optimizer"]}
+    for name, part in parts.items():
+        if name in state:
+            part.load_state_dict(state[name])
+    return report.step
 
 
 def states(engine: Any) -> dict[str, Any]:
@@ -151,6 +216,7 @@ class _Zero:
         if not self.stage3:
             self.optimizer.update_lp_params()
             return
+        self.optimizer.parameter_offload.partition_all_parameters()  # some may still be gathered after a step
         for index, flat in enumerate(self.flat):
             half = self.optimizer.fp16_partitioned_groups_flat[index]
             half.data.copy_(flat.data)
