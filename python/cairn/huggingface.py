@@ -77,7 +77,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
           Its path, below the Trainer's output directory; None if the job has no checkpoint.
 
         Raises:
-          Error: as Client.load, but for NOT_COMMITTED.
+          Error: UNSUPPORTED (transformers before 5, with FSDP or DeepSpeed), and as Client.load, but for NOT_COMMITTED.
         """
         self._trainer = trainer
         try:
@@ -251,7 +251,10 @@ def _states_of_callbacks(trainer: Any) -> dict[str, Any]:
 def _leave_loads_out(trainer: Any) -> None:
     """Has a Trainer with FSDP or DeepSpeed not read its directory for weights and states, which are none of zeros that
     take no room there, but files of these libraries' own."""
-    prepare = trainer._prepare_for_training
+    prepare = getattr(trainer, "_prepare_for_training", None)
+    if prepare is None:
+        raise Error("UNSUPPORTED", "this version of transformers reads a sharded checkpoint by itself",
+                    {"next": "Take transformers 5 or later."})
 
     def prepared(max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
         return prepare(max_steps, train_dataloader, None)
