@@ -249,14 +249,15 @@ def _states_of_callbacks(trainer: Any) -> dict[str, Any]:
 
 
 def _leave_loads_out(trainer: Any) -> None:
-    """Has a Trainer with FSDP or DeepSpeed not read its directory for weights and states, which are none of zeros that
-    take no room there, but files of these libraries' own."""
+    """Has a Trainer with FSDP or DeepSpeed take no weights and states from its directory. They would have to be files of
+    these libraries' own, and the callback loads the true ones."""
     prepare = getattr(trainer, "_prepare_for_training", None)
     if prepare is None:
         raise Error("UNSUPPORTED", "this version of transformers reads a sharded checkpoint by itself",
                     {"next": "Take transformers 5 or later."})
 
     def prepared(max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
+        del trainer._prepare_for_training  # a later train() of it may read another directory
         return prepare(max_steps, train_dataloader, None)
 
     trainer._prepare_for_training = prepared

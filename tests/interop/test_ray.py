@@ -48,11 +48,11 @@ def test_Example_WorkerFails_RayGoesOnWithTheStepOfTheLastReport(tmp_path):
             # It may fail before Ray has taken note of step 8.
             assert (tmp_path / "failed").exists()
             assert set(re.findall(r"begins at step (\d+)", output)) in ({"1", "5"}, {"1", "9"})
-            found = sorted((tmp_path / "ray").rglob("cairn.json"))
-            assert [json.loads(path.read_text()) for path in found] == [{"job": "demo", "step": step}
-                                                                       for step in (4, 8, 12)]
-            # What Ray stores is no larger than that, and names the step for anybody.
-            checkpoint = ray.train.Checkpoint.from_directory(found[1].parent)
+            # A step may be there twice, if Ray has stored it and not taken note. What it stores is one small file.
+            found = {json.loads(path.read_text())["step"]: path for path in (tmp_path / "ray").rglob("cairn.json")}
+            assert sorted(found) == [4, 8, 12]
+            assert [path.name for path in found[8].parent.iterdir()] == ["cairn.json"]
+            checkpoint = ray.train.Checkpoint.from_directory(found[8].parent)
             assert cairn.ray.step_of(checkpoint, client) == 8
 
 

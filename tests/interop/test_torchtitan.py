@@ -102,6 +102,37 @@ def test_Manager_OwnDirectories_AreTakenOverAndGivenBack(tmp_path):
     assert list(back.losses) == [9, 10] and back.losses == further.losses
 
 
+def test_Manager_ModelsOfOthers_AreTakenAsByTorchtitansOwn(tmp_path):
+    """The models are written by torchtitan: as its own directory, and for Hugging Face."""
+    model = ["--checkpoint.last_save_model_only", "--training.steps=2"]
+    own = tmp_path / "outputs/checkpoint"
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        train(cluster, tmp_path, ["--own", *COMMON, *model])
+        os.rename(own, tmp_path / "dcp")
+        train(cluster, tmp_path, ["--own", *COMMON, *model, "--checkpoint.last_save_in_hf"])
+        os.rename(own, tmp_path / "hf")
+        for source in ([f"--checkpoint.initial_load_path={tmp_path}/dcp/step-2"],
+                       [f"--checkpoint.initial_load_path={tmp_path}/hf/step-2", "--checkpoint.initial_load_in_hf"]):
+            steps = ["--training.steps=3", "--checkpoint.load_only"]
+            (expected, taken), _ = train(cluster, tmp_path, ["--own", *COMMON, *source, *steps],
+                                         [*COMMON, *source, *steps])
+            assert list(taken.losses) == [1, 2, 3] and taken.losses == expected.losses
+        with cluster.connect(0) as client:
+            assert client.checkpoints() == [], "load_only saves nothing"
+
+
+def test_Manager_PartsAreExcluded_BeginAnew(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        (first,), _ = train(cluster, tmp_path, [*COMMON, "--training.steps=4"])
+        (resumed,), _ = train(cluster, tmp_path, [
+            *COMMON, "--checkpoint.exclude_from_loading=dataloader,train_state,lr_scheduler", "--checkpoint.load_only",
+            "--training.steps=2"])
+        assert list(resumed.losses) == [1, 2], "the step was not loaded"
+        assert resumed.losses[1] < first.losses[1], "the model was loaded"
+        _, log = train(cluster, tmp_path, [*COMMON, "--checkpoint.exclude_from_loading=nothing"], expect=1)
+        assert "BAD_REQUEST" in log and "nothing" in log
+
+
 def test_Manager_LastStepIsTheModelAlone_SavesItInTheDtypeAsked(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
         train(cluster, tmp_path, [*COMMON, "--training.steps=2", "--checkpoint.last_save_model_only",
