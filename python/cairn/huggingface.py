@@ -249,8 +249,8 @@ def _states_of_callbacks(trainer: Any) -> dict[str, Any]:
 
 
 def _leave_loads_out(trainer: Any) -> None:
-    """Has a Trainer with FSDP or DeepSpeed take no weights and states from its directory. They would have to be files of
-    these libraries' own, and the callback loads the true ones."""
+    """Has a Trainer with FSDP or DeepSpeed take no weights and states from its directory. They would have to be files
+    of these libraries' own, and the callback loads the true ones."""
     prepare = getattr(trainer, "_prepare_for_training", None)
     if prepare is None:
         raise Error("UNSUPPORTED", "this version of transformers reads a sharded checkpoint by itself",
