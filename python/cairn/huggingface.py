@@ -23,6 +23,7 @@ from transformers.trainer_utils import SaveStrategy
 from cairn._base.errors import Error
 from cairn._state.entries import PerRankValues, per_rank
 from cairn.client import Client
+from cairn.torch import deepspeed
 from cairn.torch._state_dict import save_load
 from cairn.torch._training import rng
 from cairn.torch._training.checkpoint_manager import CheckpointManager
@@ -76,13 +77,9 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
           Its path, below the Trainer's output directory; None if the job has no checkpoint.
 
         Raises:
-          Error: UNSUPPORTED (the Trainer uses accelerate's FSDP or DeepSpeed, which read files of their own), and as
-            Client.load, but for NOT_COMMITTED.
+          Error: UNSUPPORTED (transformers before 5, with FSDP or DeepSpeed), and as Client.load, but for NOT_COMMITTED.
         """
         self._trainer = trainer
-        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-            raise Error("UNSUPPORTED", "CairnCallback cannot resume a Trainer with FSDP or DeepSpeed of accelerate",
-                        {"job": self._client.job})
         try:
             report = self._client.load({}, strict=False)
         except Error as error:
@@ -93,6 +90,9 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         directory = pathlib.Path(trainer.args.output_dir) / f"cairn-resume-{self._client.rank}"
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "trainer_state.json").write_text(json.dumps(_of_rank(report.objects["trainer"])))
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            _leave_loads_out(trainer)
+            return str(directory)
         torch.save({name: torch.zeros((), dtype=value.dtype).expand(value.shape)
                     for name, value in trainer.model.state_dict().items()}, directory / "pytorch_model.bin")
         return str(directory)
@@ -172,9 +172,10 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         try:
             manager.wait()
             if args.load_best_model_at_end and self._best_step is not None:
-                target = {"model": model.state_dict()}
+                holder = _trained(model, parts["optimizer"])["model"]
+                target = {"model": holder.state_dict()}
                 save_load.load(self._client, target, self._best_step, strict=False)
-                model.load_state_dict(target["model"])
+                holder.load_state_dict(target["model"])
         finally:
             manager.close()
 
@@ -205,10 +206,12 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         if self._trainer is not None:
             trainer["stateful_callbacks"] = _states_of_callbacks(self._trainer)
         # Ranks measure times of their own, which stand in the history of the log.
-        result = {"model": parts["model"], "trainer": per_rank(json.loads(json.dumps(trainer, default=float)))}
-        if not args.save_only_model:
-            # accelerate wraps both.
-            result["optimizer"] = getattr(parts["optimizer"], "optimizer", parts["optimizer"])
+        result = {**_trained(parts["model"], parts["optimizer"]),
+                  "trainer": per_rank(json.loads(json.dumps(trainer, default=float)))}
+        if args.save_only_model:
+            del result["optimizer"]
+        else:
+            # accelerate wraps it.
             result["scheduler"] = getattr(parts["lr_scheduler"], "scheduler", parts["lr_scheduler"])
             result["rng"] = rng.rng_state()
         return result
@@ -227,6 +230,14 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         return True
 
 
+def _trained(model: Any, optimizer: Any) -> dict[str, Any]:
+    """Returns the objects that have the states of a model and of its optimizer, which accelerate wraps."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if type(inner).__module__.partition(".")[0] == "deepspeed":
+        return deepspeed.states_of(model, inner)
+    return {"model": model, "optimizer": inner}
+
+
 def _states_of_callbacks(trainer: Any) -> dict[str, Any]:
     """Returns what the Trainer saves of its callbacks, in the form in which it restores them
     (restore_callback_states_from_checkpoint)."""
@@ -235,6 +246,21 @@ def _states_of_callbacks(trainer: Any) -> dict[str, Any]:
         if callable(getattr(callback, "state", None)):
             states.setdefault(type(callback).__name__, []).append(callback.state())
     return {name: each if len(each) > 1 else each[0] for name, each in states.items()}
+
+
+def _leave_loads_out(trainer: Any) -> None:
+    """Has a Trainer with FSDP or DeepSpeed take no weights and states from its directory. They would have to be files
+    of these libraries' own, and the callback loads the true ones."""
+    prepare = getattr(trainer, "_prepare_for_training", None)
+    if prepare is None:
+        raise Error("UNSUPPORTED", "this version of transformers reads a sharded checkpoint by itself",
+                    {"next": "Take transformers 5 or later."})
+
+    def prepared(max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
+        del trainer._prepare_for_training  # a later train() of it may read another directory
+        return prepare(max_steps, train_dataloader, None)
+
+    trainer._prepare_for_training = prepared
 
 
 def _best_rule(args: Any) -> str:

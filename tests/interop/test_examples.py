@@ -49,6 +49,7 @@ def test_Example_StartedTwice_GoesOnWhereItEnded(tmp_path, name, library):
 
 @pytest.mark.parametrize("name, library, ranks, first, second", [
     ("accelerate", "accelerate", 2, [], []),
+    ("deepspeed", "deepspeed", 2, ["--stage=2"], ["--stage=3"]),
     ("megatron", "megatron.core", 2, ["--tensor=2"], ["--tensor=1"]),
     ("parallel", "torch", 4, ["--pipeline=2", "--tensor=2"], ["--pipeline=1", "--tensor=2"]),
 ])

@@ -1,4 +1,9 @@
-"""Saves and loads what Megatron-core's `sharded_state_dict` returns, without its `dist_checkpointing`.
+"""Saves and loads what Megatron-core's `sharded_state_dict` returns.
+
+    cairn.torch.megatron.register()
+
+lets Megatron-core's own `dist_checkpointing`, and so a script that saves as "torch_dist", save and load by Cairn.
+Without `dist_checkpointing`:
 
     from cairn.torch import megatron
     state = model.sharded_state_dict() | {"iteration": 7}
@@ -15,25 +20,18 @@ import os
 from typing import Any, SupportsIndex
 
 import torch
-from megatron.core.dist_checkpointing.dict_utils import (
-    dict_list_map_inplace,
-    extract_matching_values,
-    merge,
-    nested_values,
-)
-from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, apply_factory_merges, is_main_replica
+from megatron.core.dist_checkpointing.dict_utils import extract_matching_values, merge
+from megatron.core.dist_checkpointing.mapping import apply_factory_merges
 from megatron.core.dist_checkpointing.state_dict_utils import load_preprocess, save_preprocess
 from megatron.core.dist_checkpointing.utils import extract_sharded_base
 
 from cairn._base.errors import Error
-from cairn._state import opaque
-from cairn._state.entries import Shard
 from cairn.client import Client, Saving
-from cairn.torch._state_dict.save_load import names_error
+from cairn.torch._megatron.sharded_state import Wanted, declared
+from cairn.torch._megatron.strategies import LoadStrategy, SaveStrategy, register
 from cairn.torch._tensors.host_copies import DeviceCopies
-from cairn.torch._tensors.tensor_shards import array_of
 
-__all__ = ["load", "save"]
+__all__ = ["LoadStrategy", "SaveStrategy", "load", "register", "save"]
 
 # Everything that is no ShardedTensor or ShardedObject is one value of this name, as in an import of Megatron-core's
 # directories.
@@ -63,13 +61,7 @@ def save(client: Client, step: SupportsIndex, sharded_state_dict: dict[str, Any]
     """
     sharded, common = save_preprocess(_copy(sharded_state_dict), validate_access_integrity=False)
     copies = DeviceCopies()
-    state: dict[str, Any] = {}
-    for value in nested_values(sharded):
-        if isinstance(value, ShardedTensor):
-            if value.data is not None:  # a replica that need not be saved may lack it
-                state.setdefault(value.key, []).append(_shard_of(value, copies))
-        elif isinstance(value, ShardedObject) and is_main_replica(value.replica_id):
-            state.setdefault(value.unique_key, []).append(value.data)
+    state = declared(sharded, copies)
     if client.rank == 0:
         if _COMMON in state:
             raise Error("NAME_COLLISION", f"{_COMMON!r} is the name of the common values, and of a tensor or object",
@@ -101,38 +93,9 @@ def load(client: Client, sharded_state_dict: dict[str, Any], step: SupportsIndex
     """
     sharded, local, factories = load_preprocess(sharded_state_dict)
     sharded, _ = extract_sharded_base(sharded)
-    copies = DeviceCopies()
-    state: dict[str, Any] = {}
-    objects = set()
-    for value in nested_values(sharded):
-        if isinstance(value, ShardedTensor):
-            if value.data is None:
-                value.init_data(torch.device(device))
-            state.setdefault(value.key, []).append(_shard_of(value, copies))
-        elif isinstance(value, ShardedObject):
-            objects.add(value.unique_key)
-    report = client._load(state, step, None, False, source, fallback, timeout)
-    missing = sorted({name for name in report.missing if name in state} | (objects - report.objects.keys()))
-    if missing:
-        raise names_error("MISSING_NAMES", missing, "the source")
-    for name in sorted(objects):
-        found = opaque.find(report.objects[name], name)
-        if found is not None:
-            raise Error("UNSUPPORTED", f"{found[0]!r} is {found[1].description} in the source, which cannot be made "
-                        "without running its code", {"object": name})
-    copies.to_devices()
-    positions: dict[str, int] = {}
-
-    def loaded(value: Any) -> Any:
-        if isinstance(value, ShardedTensor):
-            return value.data
-        # Several parts of one rank that have one key stand in one list, in their order.
-        position = positions.get(value.unique_key, 0)
-        positions[value.unique_key] = position + 1
-        values = report.objects[value.unique_key]
-        return values[position if position < len(values) else 0]
-
-    dict_list_map_inplace(loaded, sharded)
+    wanted = Wanted(sharded, device)
+    report = client._load(wanted.state, step, None, False, source, fallback, timeout)
+    sharded = wanted.put(report)
     result: dict[str, Any] = report.objects.get(_COMMON, {})
     merge(result, local)
     merge(result, sharded)
@@ -145,10 +108,3 @@ def _copy(sharded_state_dict: dict[str, Any]) -> dict[str, Any]:
     copy: dict[str, Any]
     copy, _ = extract_matching_values(sharded_state_dict, lambda value: True)
     return copy
-
-
-def _shard_of(tensor: ShardedTensor, copies: DeviceCopies) -> Shard:
-    """Returns a part of a tensor. Megatron's global shape has further axes in front, such as one for the layers."""
-    part = tensor.data.detach()[(None,) * tensor.prepend_axis_num]
-    return Shard(array_of(part, tensor.key, copies), tensor.global_shape, tensor.global_offset,
-                 dtype=str(part.dtype).removeprefix("torch."))
