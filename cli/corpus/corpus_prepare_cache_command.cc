@@ -211,9 +211,10 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
   app.AddOption("--num-dataset-builder-threads", given->threads,
                 "How many datasets are built at the same time. The default is four for each core, 32 at most")
       .Between(1, 1024);
-  app.AddOption("--memory", given->memory,
-                "The most memory that the indices under construction may take, as 64GiB: 4 bytes for each document of "
-                "each epoch, or for each sample. The default is half of the machine's");
+  app.AddOption(
+      "--memory", given->memory,
+      "The most memory that lengths and indices under construction may take, as 64GiB; about 12 bytes for each "
+      "document, or 4 for each document of each epoch or each sample. The default is half of the machine's");
   app.AddFlag("--rebuild", given->rebuild, "Build files anew that are there already");
   app.Action([given, &context] {
     const absl::Status status = RunPrepareCache(context, *given);

@@ -29,7 +29,7 @@ struct CacheOptions {
   std::string cache_path;            // the directory is made if it is missing
   bool rebuild = false;              // builds files anew that are there already
   int threads = 1;                   // datasets that are built at the same time
-  uint64_t memory = 0;               // the most bytes that the indices under construction take together
+  uint64_t memory = 0;               // the most bytes that lengths and indices under construction take together
 };
 
 }  // namespace cairn::corpus

@@ -194,12 +194,11 @@ uint64_t GptDatasetPlan::array_bytes() const {
   return std::max((LengthsTravel(*this) ? 8 : 4) * epochs * documents, (SamplesNeed64Bits(*this) ? 8 : 4) * samples);
 }
 
-absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, uint64_t first,
-                                              std::optional<uint64_t> samples, uint32_t sequence_length,
-                                              uint64_t memory) {
-  const uint64_t tokens = std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
+absl::StatusOr<GptDatasetPlan> PlanGptDataset(const SplitSize& split, std::optional<uint64_t> samples,
+                                              uint32_t sequence_length, uint64_t memory) {
+  const uint64_t tokens = split.tokens;
   if (tokens < 2) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("its ", lengths.size(), " sequences have ", tokens, " tokens"),
+    return MakeError(Reason::kBadRequest, absl::StrCat("its ", split.sequences, " sequences have ", tokens, " tokens"),
                      {{"next", "Give this split a larger share by --split, or leave the dataset out."}});
   }
   if (samples.value_or(0) >= kMostTokens / sequence_length) {
@@ -207,8 +206,8 @@ absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, 
                      absl::StrCat(*samples, " samples of ", sequence_length, " tokens are too many"));
   }
   GptDatasetPlan plan;
-  plan.first_document = first;
-  plan.documents = lengths.size();
+  plan.first_document = split.first;
+  plan.documents = split.sequences;
   plan.sequence_length = sequence_length;
   const uint64_t needed = samples.has_value() ? *samples * sequence_length + kExtraToken : 1;
   plan.epochs = std::max<uint64_t>(1, (needed + tokens - 1) / tokens);

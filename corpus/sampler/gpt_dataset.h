@@ -43,16 +43,21 @@ struct GptDatasetPlan {
   uint64_t work() const { return 2 * epochs * documents + samples; }
 };
 
-// Plans for the sequences of one split. `lengths` are their lengths in tokens; the first of them is the dataset's
-// sequence `first`. `samples` is how many are needed at least; without it, one epoch. BAD_REQUEST: there are fewer than
-// two tokens, or so many samples that their tokens do not fit 62 bits. MEMORY_LIMIT: memory_bytes() would be more than
-// `memory`.
-absl::StatusOr<GptDatasetPlan> PlanGptDataset(std::span<const int32_t> lengths, uint64_t first,
-                                              std::optional<uint64_t> samples, uint32_t sequence_length,
-                                              uint64_t memory);
+// The sequences of one split of a pair.
+struct SplitSize {
+  uint64_t first = 0;  // the first of them
+  uint64_t sequences = 0;
+  uint64_t tokens = 0;
+};
 
-// Builds the indices and publishes them. `done` counts to plan.work(). INTERRUPTED: `stop` was set. MEMORY_LIMIT.
-// Errors of storage as CacheFiles::Publish.
+// Plans for one split. `samples` is how many are needed at least; without it, one epoch. BAD_REQUEST: there are fewer
+// than two tokens, or so many samples that their tokens do not fit 62 bits. MEMORY_LIMIT: memory_bytes() would be more
+// than `memory`.
+absl::StatusOr<GptDatasetPlan> PlanGptDataset(const SplitSize& split, std::optional<uint64_t> samples,
+                                              uint32_t sequence_length, uint64_t memory);
+
+// Builds the indices and publishes them. `lengths` are those of the split's sequences in tokens. `done` counts to
+// plan.work(). INTERRUPTED: `stop` was set. MEMORY_LIMIT. Errors of storage as CacheFiles::Publish.
 absl::Status BuildGptDataset(const GptDatasetPlan& plan, std::span<const int32_t> lengths, uint32_t seed,
                              const CacheFiles& files, const std::atomic<bool>& stop, std::atomic<uint64_t>& done);
 

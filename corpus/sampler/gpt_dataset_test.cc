@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <vector>
 
 #include "common/status/reason.h"
@@ -11,8 +12,12 @@ namespace {
 
 constexpr uint64_t kPlenty = uint64_t{1} << 50;
 
+SplitSize SizeOf(const std::vector<int32_t>& lengths) {
+  return {0, lengths.size(), std::accumulate(lengths.begin(), lengths.end(), uint64_t{0})};
+}
+
 GptDatasetPlan Plan(const std::vector<int32_t>& lengths, std::optional<uint64_t> samples, uint32_t sequence_length) {
-  return *PlanGptDataset(lengths, 0, samples, sequence_length, kPlenty);
+  return *PlanGptDataset(SizeOf(lengths), samples, sequence_length, kPlenty);
 }
 
 // By the arithmetic of GPTDataset._build_document_sample_shuffle_indices: 1,000 tokens have 99 samples of 10, and a
@@ -50,7 +55,7 @@ TEST(GptDatasetTest, Headers_NumbersPass32Bits_AreWider) {
 
 TEST(GptDatasetTest, Plan_WhatCannotBe_IsRefused) {
   const auto reason = [](const std::vector<int32_t>& lengths, uint64_t samples, uint64_t memory) {
-    return ReasonOf(PlanGptDataset(lengths, 0, samples, 2048, memory).status());
+    return ReasonOf(PlanGptDataset(SizeOf(lengths), samples, 2048, memory).status());
   };
   EXPECT_EQ(reason({}, 1, kPlenty), Reason::kBadRequest);
   EXPECT_EQ(reason({0, 1, 0}, 1, kPlenty), Reason::kBadRequest);

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -26,22 +27,42 @@ using Json = nlohmann::ordered_json;
 
 absl::Status Interrupted() { return MakeError(Reason::kInterrupted, "interrupted"); }
 
-absl::StatusOr<HugeVector<int32_t>> ReadLengths(const std::string& prefix) {
-  CAIRN_ASSIGN_OR_RETURN(const auto reader, IndexedReader::Open(prefix));
-  HugeVector<int32_t> lengths;  // which is read at random
-  lengths.reserve(reader->header().sequences);
-  CAIRN_RETURN_IF_ERROR(reader->VisitLengths([&](const int32_t* values, size_t count) {
+// Passes the lengths of all sequences in pieces, with the place of the first. INDEX_CORRUPT: one is negative.
+absl::Status VisitLengths(const IndexedReader& reader,
+                          absl::FunctionRef<void(uint64_t first, std::span<const int32_t> lengths)> visitor) {
+  uint64_t first = 0;
+  return reader.VisitLengths([&](const int32_t* values, size_t count) {
     const auto negative = std::find_if(values, values + count, [](int32_t length) { return length < 0; });
     if (negative != values + count) {
+      const std::string path = IdxPath(reader.prefix());
       return MakeError(Reason::kIndexCorrupt,
-                       absl::StrCat(IdxPath(prefix), ": sequence ", lengths.size() + (negative - values), " has ",
-                                    *negative, " tokens"),
-                       {{"file", IdxPath(prefix)}});
+                       absl::StrCat(path, ": sequence ", first + (negative - values), " has ", *negative, " tokens"),
+                       {{"file", path}});
     }
-    lengths.insert(lengths.end(), values, values + count);
+    visitor(first, {values, count});
+    first += count;
     return absl::OkStatus();
+  });
+}
+
+// Counts the tokens of each split without holding the lengths.
+absl::StatusOr<std::vector<SplitSize>> SizesOf(const IndexedReader& reader, std::span<const DatasetRequest> requests) {
+  const uint64_t sequences = reader.header().sequences;
+  std::vector<SplitSize> sizes;
+  for (const DatasetRequest& request : requests) {
+    const uint64_t begin = SequenceAt(request.range.begin, sequences);
+    sizes.push_back({begin, SequenceAt(request.range.end, sequences) - begin, 0});
+  }
+  CAIRN_RETURN_IF_ERROR(VisitLengths(reader, [&](uint64_t first, std::span<const int32_t> lengths) {
+    for (SplitSize& size : sizes) {
+      const uint64_t begin = std::max(first, size.first);
+      const uint64_t end = std::min(first + lengths.size(), size.first + size.sequences);
+      if (begin >= end) continue;
+      const auto own = lengths.subspan(begin - first, end - begin);
+      size.tokens = std::accumulate(own.begin(), own.end(), size.tokens);
+    }
   }));
-  return lengths;
+  return sizes;
 }
 
 class Preparer {
@@ -98,34 +119,49 @@ class Preparer {
 
   absl::StatusOr<std::vector<CachedDataset>> PrepareGroup(Group group) {
     if (stop_.load()) return Interrupted();
-    CAIRN_ASSIGN_OR_RETURN(const HugeVector<int32_t> lengths, ReadLengths(group.front().prefix));
+    CAIRN_ASSIGN_OR_RETURN(const auto reader, IndexedReader::Open(group.front().prefix));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<SplitSize> sizes, SizesOf(*reader, group));
+    const uint64_t table_bytes = 4 * reader->header().sequences;  // of all lengths
+    const uint64_t memory = options_.memory - std::min(options_.memory, table_bytes);
     std::vector<CachedDataset> prepared;
-    for (const DatasetRequest& request : group) {
-      absl::StatusOr<CachedDataset> dataset = PrepareDataset(request, lengths);
-      if (!dataset.ok()) {
-        return Annotate(dataset.status(), absl::StrCat(request.prefix, ", ", kSplitNames[request.split], " split"),
-                        {{"file", IdxPath(request.prefix)}});
-      }
-      prepared.push_back(*std::move(dataset));
+    std::vector<GptDatasetPlan> plans;
+    uint64_t most_bytes = 0;  // of the splits that are not there yet
+    for (size_t i = 0; i < group.size(); ++i) {
+      const DatasetRequest& request = group[i];
+      const auto plan = PlanGptDataset(sizes[i], request.samples, options_.sequence_length, memory);
+      if (!plan.ok()) return InSplit(request, plan.status());
+      const CacheFiles files = FilesOf(request);
+      const bool kept = !options_.rebuild && files.AreWhole(plan->Headers());
+      if (!kept) most_bytes = std::max(most_bytes, plan->memory_bytes());
+      prepared.push_back({kSplitNames[request.split], request.prefix, files.name(), plan->samples, plan->epochs, kept});
+      plans.push_back(*plan);
+    }
+    if (most_bytes == 0) return prepared;
+
+    const MemoryBudget::Share share = memory_.Take(table_bytes + most_bytes);
+    HugeVector<int32_t> lengths;  // which is read at random
+    lengths.reserve(reader->header().sequences);
+    CAIRN_RETURN_IF_ERROR(VisitLengths(*reader, [&](uint64_t, std::span<const int32_t> piece) {
+      lengths.insert(lengths.end(), piece.begin(), piece.end());
+    }));
+    for (size_t i = 0; i < group.size(); ++i) {
+      if (prepared[i].kept) continue;
+      progress_.values_total += plans[i].work();
+      const std::span<const int32_t> own = std::span(lengths).subspan(sizes[i].first, sizes[i].sequences);
+      const absl::Status built =
+          BuildGptDataset(plans[i], own, options_.seed, FilesOf(group[i]), stop_, progress_.values);
+      if (!built.ok()) return InSplit(group[i], built);
     }
     return prepared;
   }
 
-  absl::StatusOr<CachedDataset> PrepareDataset(const DatasetRequest& request, std::span<const int32_t> lengths) {
-    const uint64_t begin = SequenceAt(request.range.begin, lengths.size());
-    const uint64_t end = SequenceAt(request.range.end, lengths.size());
-    const std::span<const int32_t> own = lengths.subspan(begin, end - begin);
-    CAIRN_ASSIGN_OR_RETURN(const GptDatasetPlan plan,
-                           PlanGptDataset(own, begin, request.samples, options_.sequence_length, options_.memory));
-    const std::string split = kSplitNames[request.split];
-    const CacheFiles files(directory_, request.identifiers, split);
-    const bool kept = !options_.rebuild && files.AreWhole(plan.Headers());
-    if (!kept) {
-      progress_.values_total += plan.work();
-      const MemoryBudget::Share share = memory_.Take(plan.memory_bytes());
-      CAIRN_RETURN_IF_ERROR(BuildGptDataset(plan, own, options_.seed, files, stop_, progress_.values));
-    }
-    return CachedDataset{split, request.prefix, files.name(), plan.samples, plan.epochs, kept};
+  CacheFiles FilesOf(const DatasetRequest& request) const {
+    return CacheFiles(directory_, request.identifiers, kSplitNames[request.split]);
+  }
+
+  static absl::Status InSplit(const DatasetRequest& request, const absl::Status& status) {
+    return Annotate(status, absl::StrCat(request.prefix, ", ", kSplitNames[request.split], " split"),
+                    {{"file", IdxPath(request.prefix)}});
   }
 
   absl::StatusOr<CachedDataset> PrepareBlend(const BlendRequest& blend) {

@@ -6,6 +6,7 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import time
 
 import numpy
@@ -364,3 +365,33 @@ def test_prefix_with_an_odd_name_is_described_as_python_does(tmp_path, tokenizer
     megatrons(tmp_path / "theirs", case, tokenizer)
     prepare_cache(*options(tmp_path / "ours", case, tokenizer))
     assert_equal_caches(tmp_path / "ours", tmp_path / "theirs")
+
+
+def test_memory_holds_for_all_threads_together(tmp_path, tokenizer):
+    # A dataset takes 4 + 8 bytes for each of its sequences, 24 MB in all; four of them would not fit in 100 MiB.
+    words = []
+    for i in range(6):
+        prefix = tmp_path / f"part{i}"
+        lengths = numpy.full(2_000_000, 8, numpy.int32)
+        counts = numpy.array([len(lengths), len(lengths) + 1], numpy.uint64)
+        header = b"MMIDIDX\0\0" + numpy.uint64(1).tobytes() + b"\x08" + counts.tobytes()
+        ends = numpy.arange(len(lengths) + 1, dtype=numpy.int64)
+        prefix.with_suffix(".idx").write_bytes(header + lengths.tobytes() + (ends[:-1] * 16).tobytes() + ends.tobytes())
+        with open(prefix.with_suffix(".bin"), "wb") as file:
+            file.truncate(int(lengths.sum()) * 2)
+        words += ["1", str(prefix)]
+    case = blend_case(tmp_path, data_path=words, split="1", seq_length=32, train_samples=2_900_000)
+    arguments = options(tmp_path / "c", case, tokenizer) + ["--num-dataset-builder-threads", 6]
+    command = [str(CAIRN), "corpus", "prepare-cache", *map(str, arguments)]
+    # A small process of its own measures: a child begins with the peak of the one that forked it.
+    script = ("import os, sys; process = os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:]); "
+              "_, status, usage = os.wait4(process, 0); print(status, usage.ru_maxrss)")
+    peaks = {}
+    for memory in ("40MiB", "1GiB"):
+        done = subprocess.run([sys.executable, "-c", script, *command, "--rebuild", "--memory", memory],
+                              capture_output=True, timeout=120)
+        status, peaks[memory] = map(int, done.stdout.split()[-2:])
+        assert status == 0, done.stderr.decode()
+    assert peaks["40MiB"] < 90 * 1024 < peaks["1GiB"], peaks
+    result = prepare_cache(*arguments, "--rebuild", "--memory", "20MiB", check=False)
+    assert result.returncode == 1 and b"MEMORY_LIMIT" in result.stderr and b"2000000 documents" in result.stderr
