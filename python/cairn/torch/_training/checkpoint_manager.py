@@ -51,11 +51,11 @@ class CheckpointManager:
     A state is as for cairn.torch.save, and may hold objects with state_dict() and load_state_dict(): they are asked for
     their states. cairn.per_rank(object) has a state of its own on each rank; torchdata's StatefulDataLoader always has.
 
-    A save that fails ends neither step() nor the training. It is told in the next step(): to on_failure, and as an error
-    in the log of the name "cairn". Rank 0 logs it for all ranks; the others log it in one line at the level DEBUG, or at
-    ERROR if their own call of save failed. If the error names rank 0, which may be gone then, every rank logs it whole.
-    A failure with the reason of the one before it takes one line. Only the program's own mistakes are raised, such as a
-    state that cannot be stored. Not thread-safe.
+    A save that fails ends neither step() nor the training. It is told in the next step(): to on_failure, and as an
+    error in the log of the name "cairn". Rank 0 logs it for all ranks; the others log it in one line at the level
+    DEBUG, or at ERROR if their own call of save failed. If the error names rank 0, which may be gone then, every rank
+    logs it whole. A failure with the reason of the one before it takes one line. Only the program's own mistakes are
+    raised, such as a state that cannot be stored. Not thread-safe.
 
     Attributes:
       should_stop: this process got SIGTERM, and a save that began after it has ended.
