@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -154,6 +156,14 @@ void LogOpenFiles(uint64_t limit) {
                              "the coordinator starts.")}});
 }
 
+// A root with a typing error is a new root without any checkpoint.
+void LogRootMade(const std::string& root) {
+  Log(LogLevel::kWarn, "root_made",
+      {{"root", root},
+       {"next",
+        "There was no such directory. If checkpoints should be there, stop the coordinator and correct --root."}});
+}
+
 void LogServing(const CoordinatorServer& server, const Settings& settings, uint64_t epoch, uint64_t open_files) {
   Log(LogLevel::kInfo, "serving",
       {{"address", server.address()},
@@ -194,7 +204,10 @@ absl::Status Serve(Settings settings) {
   const Clock& clock = Clock::Real();
   Ending ending;
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
+  std::error_code ignored;
+  const bool made = IsDirectoryRoot(settings.root) && !std::filesystem::exists(settings.root, ignored);
   CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(settings.root, /*create=*/true));
+  if (made) LogRootMade(settings.root);
   CAIRN_ASSIGN_OR_RETURN(const auto root, TakeRoot(settings, *storage, clock));
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/printable.h"
@@ -62,6 +63,13 @@ absl::Status WithNext(const absl::Status& status, const std::string& next) {
 
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root) {
   const auto named = ParseCheckpointName(name);
+  if (HasReason(status, Reason::kBadJobName) && !named.ok()) {
+    // A tag may have capital letters, a job may not.
+    const size_t job_end = std::min(name.find('@'), name.size());
+    const std::string meant =
+        absl::StrCat(absl::AsciiStrToLower(absl::string_view(name.data(), job_end)), std::string(name.substr(job_end)));
+    if (ParseCheckpointName(meant).ok()) return WithNext(status, absl::StrCat("Did you mean ", meant, "?"));
+  }
   if (status.ok() || !named.ok()) return status;
   ErrorMetadata metadata = {{"job", named->job}};
   if (named->step.has_value()) metadata.emplace_back("step", absl::StrCat(*named->step));
@@ -159,7 +167,7 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   if (!context.coordinator.empty() && (everywhere == nullptr || context.coordinator != everywhere)) {
     next = WithOption(next, absl::StrCat("--coordinator ", context.coordinator), kAskers);
   }
-  std::fprintf(stderr, "  next: %s\n", in_lines(next).c_str());
+  if (!next.empty()) std::fprintf(stderr, "  next: %s\n", in_lines(next).c_str());
   return ExitStatusFor(status);
 }
 

@@ -40,7 +40,7 @@ int ReportError(const CommandContext& context, const absl::Status& status);
 // Returns the error with the job, step and root of the command line in its metadata, except those that it has already.
 // So its next action shows them in place of JOB, STEP and ROOT, and the commands in it read the same root. `name`: a
 // job, or JOB@STEP. If the error says that nothing was found, and `root` lies within another root, the next action
-// names that root.
+// names that root. If it says that this is no job's name, and it would be one in lower case, the next action says that.
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root = "");
 
 // Checks the name of a job as CheckJobName does: INVALID_ARGUMENT (BAD_JOB_NAME). For "JOB@STEP" the error says which

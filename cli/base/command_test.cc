@@ -48,6 +48,15 @@ TEST(WithNamesTest, WithNames_AnErrorThatNamesNothing_GetsWhatTheCommandLineName
   EXPECT_TRUE(WithNames(absl::OkStatus(), "demo").ok());
 }
 
+TEST(WithNamesTest, WithNames_AJobInCapitals_IsMeantInLowerCase) {
+  const absl::Status bad = MakeError(Reason::kBadJobName, "x");
+  EXPECT_EQ(NextActionOf(WithNames(bad, "Op@Paper", "/ckpt")), "Did you mean op@Paper?");
+  EXPECT_EQ(NextActionOf(WithNames(bad, "Team/Op")), "Did you mean team/op?");
+  EXPECT_EQ(NextActionOf(WithNames(bad, "Bad Name")), NextActionOf(bad));
+  const absl::Status own = MakeError(Reason::kBadJobName, "x", {{"next", "Give the job alone."}});
+  EXPECT_EQ(NextActionOf(WithNames(own, "demo@5")), "Give the job alone.");
+}
+
 TEST(WithNamesTest, WithNames_ARootWasGiven_ItsCommandsReadThatRoot) {
   const absl::Status absent = WithNames(MakeError(Reason::kNotCommitted, "x"), "demo@7", "/ckpt");
   EXPECT_EQ(NextActionOf(absent),

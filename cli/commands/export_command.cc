@@ -154,6 +154,15 @@ absl::StatusOr<Written> ExportToMegatron(Storage& storage, const Manifest& manif
   return written;
 }
 
+absl::Status CheckDirectory(const std::string& directory) {
+  if (IsDirectoryRoot(directory)) return absl::OkStatus();
+  return MakeError(
+      Reason::kBadRequest,
+      absl::StrCat("--to ", directory, ": --to is a directory of this machine, and no object store"),
+      {{"directory", directory},
+       {"next", "Export to a directory, then copy it by a tool of the store, as `aws s3 cp --recursive`."}});
+}
+
 // Below a root, the exported directory would look like a job.
 absl::Status CheckOutsideRoots(const std::string& directory) {
   const std::optional<std::string> root = IsRoot(directory) ? directory : RootAbove(directory);
@@ -177,6 +186,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     return MakeError(Reason::kBadRequest, "--like is for --as huggingface",
                      {{"next", "Omit --like: the other formats do not have a model's files."}});
   }
+  CAIRN_RETURN_IF_ERROR(CheckDirectory(arguments.directory));
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
@@ -238,7 +248,7 @@ void AddExportCommand(Command app, CommandContext& context) {
   command.AddOption("--root", arguments->root, "The storage").Required();
   command
       .AddOption("--to", arguments->directory,
-                 "Directory to write into; it is made if missing, but its parents are not")
+                 "Directory of this machine to write into; it is made if missing, but its parents are not")
       .Required();
   command
       .AddOption("--as", arguments->form,

@@ -2,10 +2,13 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
+#include "cli/local/run_directory.h"
 #include "cli/views/jobs_view.h"
 #include "common/base/clock.h"
 #include "common/status/status.h"
@@ -43,9 +46,38 @@ absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root)
   return jobs;
 }
 
+// Lists the jobs of each of these coordinators. If one does not answer, the others are listed all the same, and its
+// error is returned.
+absl::Status ListJobsOf(const CommandContext& context, const std::vector<RunDirectory::Running>& coordinators) {
+  nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
+  absl::Status failed;
+  for (const RunDirectory::Running& each : coordinators) {
+    CommandContext asking = context;
+    asking.coordinator = each.address;
+    const auto jobs = FromCoordinator(asking);
+    if (!jobs.ok()) {
+      failed.Update(jobs.status());
+    } else if (context.json()) {
+      for (const v1::JobSummary& job : *jobs) {
+        json["jobs"].push_back(JobSummaryToJson(job));
+        json["jobs"].back()["coordinator"] = each.address;
+      }
+    } else {
+      std::printf("coordinator %s, root %s\n", each.address.c_str(), ForTerminal(each.root).c_str());
+      JobsTable(*jobs, Clock::Real().WallNow()).Print(stdout);
+    }
+  }
+  if (context.json()) std::printf("%s\n", JsonText(json).c_str());
+  return failed;
+}
+
 }  // namespace
 
 absl::Status ListJobs(const CommandContext& context, const std::string& root) {
+  if (root.empty() && context.coordinator.empty()) {
+    const std::vector<RunDirectory::Running> here = RunDirectory::RunningCoordinators();
+    if (here.size() > 1) return ListJobsOf(context, here);
+  }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::JobSummary> jobs,
                          root.empty() ? FromCoordinator(context) : FromStorage(root));
   if (context.json()) {
@@ -68,7 +100,9 @@ void AddJobsCommand(Command app, CommandContext& context) {
       "Examples:\n  cairn jobs --coordinator 127.0.0.1:7420\n  cairn jobs --root /checkpoints --format=json\n"
       "STATE is saving, loading, stopped (a trainer's process is stopped, or hangs in the kernel), training (every "
       "rank has an\nagent, and a trainer is attached), waiting (there are agents, but none of the above), or stored "
-      "(there are only\ncheckpoints, no agent). With --root it is always stored.");
+      "(there are only\ncheckpoints, no agent). With --root it is always stored. Without --coordinator and --root, all "
+      "coordinators "
+      "that\nthis user has started here by `cairn up` or `cairn run` are asked.");
   command.Action(
       [arguments, &context] { context.exit_status = ReportError(context, ListJobs(context, arguments->root)); });
 }

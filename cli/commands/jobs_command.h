@@ -9,7 +9,8 @@
 
 namespace cairn::cli {
 
-// Prints the jobs of the coordinator that `context` names, or of `root` if that is not empty.
+// Prints the jobs of `root` if that is not empty, else of the coordinator that `context` names, or else of all those
+// that this user runs on this machine.
 absl::Status ListJobs(const CommandContext& context, const std::string& root);
 
 // `context` must outlive the parser.

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
@@ -192,10 +194,19 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-void PrintPolicyJson(const std::string& job, const v1::RetentionPolicy& policy) {
+nlohmann::ordered_json PolicyToJson(const std::string& job, const v1::RetentionPolicy& policy) {
   nlohmann::ordered_json json = {{"job", job}, {"keep_last", policy.keep_last()}, {"keep_every", policy.keep_every()}};
   if (policy.has_keep_best()) json["keep_best"] = BestText(policy);
-  std::printf("%s\n", JsonText(json).c_str());
+  return json;
+}
+
+// Returns the rules as their flags: "--keep-last 3 --keep-every 1000".
+std::string RulesText(const v1::RetentionPolicy& policy) {
+  std::vector<std::string> rules;
+  if (policy.keep_last() > 0) rules.push_back(absl::StrCat("--keep-last ", policy.keep_last()));
+  if (policy.keep_every() > 0) rules.push_back(absl::StrCat("--keep-every ", policy.keep_every()));
+  if (policy.has_keep_best()) rules.push_back(absl::StrCat("--keep-best ", BestText(policy)));
+  return absl::StrJoin(rules, " ");
 }
 
 // Shows the job's retention policy. It makes a prune that is a dry run, whose answer contains the policy.
@@ -208,19 +219,26 @@ absl::Status ShowRetention(const CommandContext& context, const std::string& job
   if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no policy
   const v1::RetentionPolicy& policy = answer.policy();
   if (context.json()) {
-    PrintPolicyJson(job, policy);
+    std::printf("%s\n", JsonText(PolicyToJson(job, policy)).c_str());
     return absl::OkStatus();
   }
   if (policy.keep_last() == 0 && policy.keep_every() == 0 && !policy.has_keep_best()) {
     std::printf("%s: no rules: nothing is deleted automatically\n", job.c_str());
     return absl::OkStatus();
   }
-  std::string rules;
-  if (policy.keep_last() > 0) absl::StrAppend(&rules, " --keep-last ", policy.keep_last());
-  if (policy.keep_every() > 0) absl::StrAppend(&rules, " --keep-every ", policy.keep_every());
-  if (policy.has_keep_best()) absl::StrAppend(&rules, " --keep-best ", BestText(policy));
-  std::printf("%s:%s\n", job.c_str(), rules.c_str());
+  std::printf("%s: %s\n", job.c_str(), RulesText(policy).c_str());
   return absl::OkStatus();
+}
+
+// Returns how many checkpoints no rule of the job keeps.
+absl::StatusOr<int> CountUnkept(const CommandContext& context, const std::string& job) {
+  v1::PruneCheckpointsRequest request;
+  request.set_job(job);
+  request.set_dry_run(true);
+  v1::PruneCheckpointsResponse before;
+  CAIRN_ASSIGN_OR_RETURN(const v1::PruneCheckpointsResponse answer, PruneAll(context, request, before));
+  return static_cast<int>(std::count_if(answer.choices().begin(), answer.choices().end(),
+                                        [](const auto& choice) { return choice.prune(); }));
 }
 
 absl::Status Retention(const CommandContext& context, const Arguments& arguments) {
@@ -235,12 +253,32 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
   CAIRN_ASSIGN_OR_RETURN(*request.mutable_policy(), PolicyOf(arguments));
   v1::SetRetentionResponse answer;
   CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::SetRetention, request, answer));
+  if (arguments.off) {
+    if (context.json()) {
+      std::printf("%s\n", JsonText(PolicyToJson(arguments.name, request.policy())).c_str());
+    } else {
+      std::printf("%s: nothing is deleted automatically any more\n", arguments.name.c_str());
+    }
+    return absl::OkStatus();
+  }
+  // The rules hold, whether or not the coordinator can say now what they will delete.
+  const absl::StatusOr<int> unkept = CountUnkept(context, arguments.name);
   if (context.json()) {
-    PrintPolicyJson(arguments.name, request.policy());
-  } else if (arguments.off) {
-    std::printf("%s: nothing is deleted automatically any more\n", arguments.name.c_str());
+    nlohmann::ordered_json json = PolicyToJson(arguments.name, request.policy());
+    json["unkept"] = unkept.ok() ? nlohmann::ordered_json(*unkept) : nullptr;
+    std::printf("%s\n", JsonText(json).c_str());
+    return absl::OkStatus();
+  }
+  std::printf("%s: %s: after each commit, checkpoints that no rule keeps are deleted\n", arguments.name.c_str(),
+              RulesText(request.policy()).c_str());
+  if (unkept.ok()) {
+    std::printf("No rule keeps %d of the present checkpoints, so the next commit deletes %s.%s\n", *unkept,
+                *unkept == 0   ? "none of them"
+                : *unkept == 1 ? "it"
+                               : "them",
+                *unkept == 0 ? "" : absl::StrCat(" `cairn prune ", arguments.name, " --dry-run` shows which.").c_str());
   } else {
-    std::printf("%s: after each commit, checkpoints that no rule keeps are deleted\n", arguments.name.c_str());
+    std::printf("How many that are now is not known: %s\n", std::string(unkept.status().message()).c_str());
   }
   return absl::OkStatus();
 }

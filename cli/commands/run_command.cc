@@ -32,12 +32,23 @@ struct Arguments {
   std::string drain_timeout = "10m";
 };
 
+// Returns whether the command is `cairn` itself, which asks the coordinator something and trains nothing.
+bool IsCairn(const std::vector<std::string>& command) {
+  const size_t slash = command[0].rfind('/');
+  return command[0].substr(slash == std::string::npos ? 0 : slash + 1) == "cairn";
+}
+
 // Returns whether the command is a Cairn command that deletes checkpoints. Then it has failed if files remain.
 bool DeletesCheckpoints(const std::vector<std::string>& command) {
-  const size_t slash = command[0].rfind('/');
-  return command.size() > 1 && command[0].substr(slash == std::string::npos ? 0 : slash + 1) == "cairn" &&
-         (std::find(command.begin(), command.end(), "prune") != command.end() ||
-          std::find(command.begin(), command.end(), "delete") != command.end());
+  return IsCairn(command) && (std::find(command.begin(), command.end(), "prune") != command.end() ||
+                              std::find(command.begin(), command.end(), "delete") != command.end());
+}
+
+// Reports that the command cannot be started. Returns the exit status.
+int ReportNoProgram(const CommandContext& context, const absl::Status& status) {
+  ReportError(context,
+              WithMetadata(status, {{"next", "Give the path of a program, or the name of one that is on PATH."}}));
+  return kNoProgram;
 }
 
 // Warns if this machine's name has no address. The look-up may take long, so the training does not wait for it.
@@ -64,6 +75,8 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   } else {
     CAIRN_ASSIGN_OR_RETURN(arguments.cluster.ranks, RanksOfLauncher(training));
   }
+  // A mistyped command leaves no root behind.
+  if (const absl::Status found = FindProgram(training[0]); !found.ok()) return ReportNoProgram(context, found);
   InterruptFlag();  // from now on, Ctrl-C ends the start
   LocalCluster cluster(arguments.cluster, context);
   if (const absl::Status started = cluster.Start(); !started.ok()) {
@@ -73,14 +86,12 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
                arguments.cluster.job.c_str(), arguments.cluster.root.c_str(), arguments.cluster.ranks,
                arguments.cluster.ranks == 1 ? "rank" : "ranks", cluster.coordinator_address().c_str(),
                cluster.logs().c_str());
-  if (const std::string note = cluster.NoteOnStart(); !note.empty()) std::fprintf(stderr, "cairn: %s\n", note.c_str());
+  if (const std::string note = IsCairn(training) ? "" : cluster.NoteOnStart(); !note.empty()) {
+    std::fprintf(stderr, "cairn: %s\n", note.c_str());
+  }
   if (MeetsByOwnName(training)) NoteOwnName();
   auto process = ForegroundProcess::Start(training, cluster.Environment());
-  if (!process.ok()) {
-    ReportError(context, WithMetadata(process.status(),
-                                      {{"next", "Give the path of a program, or the name of one that is on PATH."}}));
-    return kNoProgram;
-  }
+  if (!process.ok()) return ReportNoProgram(context, process.status());
   std::optional<int> status;
   while (!status.has_value()) {
     status = process->Follow(kTendInterval);

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/replaced_output.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -163,6 +164,8 @@ absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments,
 absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
+  NoteReplaced({arguments.output + "/tokenizer.json", arguments.output + "/vocab.json",
+                arguments.output + "/merges.txt", arguments.output + "/tokenizer.tiktoken"});
   const std::atomic<bool>& interrupted = InterruptFlag();
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0, merged = 0;
@@ -302,6 +305,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
                          arguments.merges.empty()
                              ? corpus::LoadTokenizer(arguments.tokenizer, load)
                              : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
+  if (!arguments.output.empty()) NoteReplaced({arguments.output});
   const std::atomic<bool>& interrupted = InterruptFlag();
   corpus::OutputFile::Options place;
   place.stream = true;

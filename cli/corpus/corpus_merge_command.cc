@@ -10,8 +10,10 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/corpus/replaced_output.h"
 #include "common/base/clock.h"
 #include "common/status/status.h"
+#include "corpus/indexed/indexed_format.h"
 #include "corpus/indexed/indexed_merge.h"
 
 namespace cairn::cli {
@@ -24,6 +26,7 @@ struct Arguments {
 
 absl::StatusOr<corpus::MergeReport> Merge(const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const auto prefixes, corpus::ListIndexed(arguments.input));
+  NoteReplaced({corpus::BinPath(arguments.output_prefix), corpus::IdxPath(arguments.output_prefix)});
   std::atomic<uint64_t> done{0};
   const absl::Time start = Clock::Real().SteadyNow();
   const ProgressLine line(

@@ -17,9 +17,11 @@
 #include "absl/strings/str_format.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/replaced_output.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/indexed/indexed_format.h"
 #include "corpus/io/files_below.h"
 #include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/preprocess.h"
@@ -175,6 +177,13 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences",
                      {{"next", "Add --split-sentences, or leave --punkt-model out."}});
   }
+  std::vector<std::string> outputs;
+  for (const std::string& key : options.keys) {
+    const std::string prefix = corpus::PrefixOfKey(options, key);
+    outputs.push_back(corpus::BinPath(prefix));
+    outputs.push_back(corpus::IdxPath(prefix));
+  }
+  NoteReplaced(outputs);
   options.interrupted = &InterruptFlag();
   SharedProgress shared;
   options.progress = [&](const corpus::PreprocessProgress& progress) {

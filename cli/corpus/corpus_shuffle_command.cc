@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/replaced_output.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -162,6 +163,7 @@ void Run(const Arguments& arguments, CommandContext& context) {
     context.exit_status = kUsage;
     return;
   }
+  NoteReplaced({options->output});
   corpus::ShuffleProgress progress;
   const absl::Time start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::ShuffleReport> report;

@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/file/errno_error.h"
 #include "common/file/unique_fd.h"
 #include "common/status/status.h"
@@ -42,7 +46,30 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// Returns 0 if the file can be executed, else the errno of execve.
+int ExecError(const std::string& path) {
+  std::error_code error;
+  if (access(path.c_str(), X_OK) != 0) return errno;
+  return std::filesystem::is_directory(path, error) ? EACCES : 0;
+}
+
 }  // namespace
+
+absl::Status FindProgram(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    const int error = ExecError(name);
+    return error == 0 ? absl::OkStatus() : ErrnoError(error, "start", name);
+  }
+  if (name.empty()) return ErrnoError(ENOENT, "start", name);
+  const char* path = std::getenv("PATH");
+  int denied = ENOENT;
+  for (const absl::string_view directory : absl::StrSplit(path == nullptr ? "/bin:/usr/bin" : path, ':')) {
+    const int error = ExecError(absl::StrCat(directory.empty() ? "." : directory, "/", name));
+    if (error == 0) return absl::OkStatus();
+    if (error == EACCES) denied = EACCES;
+  }
+  return ErrnoError(denied, "start", name);
+}
 
 absl::StatusOr<ForegroundProcess> ForegroundProcess::Start(
     const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& variables) {

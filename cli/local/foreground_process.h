@@ -10,10 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace cairn::cli {
+
+// Looks for a program as ForegroundProcess::Start does. DATA_LOSS (FILE_MISSING), or FAILED_PRECONDITION
+// (STORAGE_READ_ONLY): there is none that this user may execute.
+absl::Status FindProgram(const std::string& name);
 
 // Not thread-safe. A process may have only one of these at a time. Until it is destroyed, it blocks and handles SIGINT,
 // SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD of this process.

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,26 @@ TEST(ForegroundProcessTest, Start_NoSuchProgram_IsAnError) {
   sigset_t now;
   sigprocmask(SIG_SETMASK, nullptr, &now);
   EXPECT_EQ(sigismember(&now, SIGTERM), 0) << "this process has its signals back";
+}
+
+TEST(FindProgramTest, FindProgram_AnyName_AgreesWithTheStart) {
+  const std::string directory = absl::StrCat(testing::TempDir(), "/programs");
+  std::filesystem::create_directories(directory + "/directory");
+  std::ofstream(directory + "/script") << "#!/bin/sh\nexit 0\n";
+  std::ofstream(directory + "/text") << "exit 0\n";
+  std::filesystem::permissions(directory + "/script", std::filesystem::perms::owner_all);
+  const std::string before = std::getenv("PATH");
+  setenv("PATH", absl::StrCat(directory, ":", before).c_str(), 1);
+  for (const std::string& name : {std::string("script"), directory + "/script", std::string("true")}) {
+    EXPECT_TRUE(FindProgram(name).ok()) << name;
+    EXPECT_EQ(StatusOf({name}), 0) << name;
+  }
+  for (const std::string& name : {std::string("text"), std::string("directory"), directory + "/text", directory,
+                                  std::string("absent"), directory + "/absent", std::string("")}) {
+    EXPECT_EQ(FindProgram(name), ForegroundProcess::Start({name}, {}).status()) << name;
+    EXPECT_FALSE(FindProgram(name).ok()) << name;
+  }
+  setenv("PATH", before.c_str(), 1);
 }
 
 TEST(ForegroundProcessTest, Environment_HasTheVariablesInPlaceOfOthers) {

@@ -195,7 +195,12 @@ std::string WarningText(const v1::Checkpoint& checkpoint) {
   const auto reason = ReasonOf(warning);
   return absl::StrCat(Coloured(stdout, Colour::kYellow, "warning:"), " ",
                       reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", warning.message(),
-                      "\n  next: ", ForTerminal(NextActionOf(warning)));
+                      NextLine(warning));
+}
+
+std::string NextLine(const absl::Status& error) {
+  const std::string next = NextActionOf(error);
+  return next.empty() ? "" : absl::StrCat("\n  next: ", ForTerminal(next));
 }
 
 }  // namespace cairn::cli

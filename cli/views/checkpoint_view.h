@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "cli/base/terminal.h"
 
@@ -33,6 +34,10 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint);
 Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
 // Returns for example "demo@1200 attempt 1 writing [####    ] 50% ...; late: rank 3 (no progress for 12 s)".
 std::string ProgressText(const v1::Checkpoint& checkpoint);
+
+// Returns the line "  next: ..." with what to do about an error, and a line break before it; empty if the error says it
+// itself.
+std::string NextLine(const absl::Status& error);
 
 // Returns "warning: REPLICA_MISMATCH: ..." for a checkpoint that has a warning.
 std::string WarningText(const v1::Checkpoint& checkpoint);

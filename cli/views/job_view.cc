@@ -263,8 +263,7 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   }
   if (save.has_error()) {
     const absl::Status error = StatusFromProto(save.error());
-    absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)),
-                    "\n  next: ", ForTerminal(NextActionOf(error)), "\n");
+    absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)), NextLine(error), "\n");
   }
   if (save.has_warning()) absl::StrAppend(&text, "  ", WarningText(save), "\n");
   return text;

@@ -191,7 +191,7 @@ void PrintFiles(const Manifest& manifest) {
       std::string region = item.item.object ? "object" : ToString(item.item.box);
       if (item.item.flat) absl::StrAppend(&region, " flat [", item.item.flat->begin, ", ", item.item.flat->end, ")");
       table.Add({manifest.files[i].name, absl::StrCat(manifest.files[i].rank), absl::StrCat(item.offset),
-                 absl::StrCat(item.bytes), item.item.name, region, "x" + absl::StrFormat("%08x", item.crc32c)});
+                 absl::StrCat(item.bytes), item.item.name, region, absl::StrFormat("%08x", item.crc32c)});
     }
   }
   table.Print(stdout);

@@ -61,9 +61,10 @@ absl::Status Ending::Error() {
 int ExitStatusOf(const absl::Status& end, int failed) {
   if (end.ok()) return 0;
   const Reason reason = ReasonOf(end).value_or(Reason::kInternal);
+  const std::string next = NextActionOf(end);
   const std::string text =
       absl::StrCat("error: ", std::string(InfoOf(reason).name), ": ", Printable(std::string(end.message()), "\n\t"),
-                   "\n  next: ", Printable(NextActionOf(end), "\n\t"), "\n");
+                   next.empty() ? "" : absl::StrCat("\n  next: ", Printable(next, "\n\t")), "\n");
   (void)!write(STDERR_FILENO, text.data(), text.size());
   return failed;
 }

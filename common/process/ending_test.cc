@@ -80,7 +80,7 @@ TEST(ExitStatusTest, ExitStatusOf_AnError_IsSaidWithItsNextAction) {
             "error: BAD_QUANTITY: no duration: \\x1b[1m\n  next: Write 10s.\n");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ExitStatusOf(absl::InternalError("without a reason")), 1);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("error: INTERNAL: without a reason\n  next: "), 0u);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "error: INTERNAL: without a reason\n");
 }
 
 }  // namespace

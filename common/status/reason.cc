@@ -34,7 +34,8 @@ constexpr ReasonInfo kTable[] = {
      "Write durations as 90s or 10m, sizes as 512MiB or 5GB."},
     {Reason::kBadRequest, "BAD_REQUEST", absl::StatusCode::kInvalidArgument,
      "A request lacks a field or contradicts itself.",
-     "Change what the message names. A command's --help and docs/python.md say what each option and argument may be."},
+     // The message itself says what to change, unless its maker knew more.
+     ""},
     {Reason::kMessageTooLarge, "MESSAGE_TOO_LARGE", absl::StatusCode::kResourceExhausted,
      "A message or blob is larger than its limit.",
      "Send less at once; a layout of this size needs fewer or shorter names."},
@@ -172,9 +173,12 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kFormatTooNew, "FORMAT_TOO_NEW", absl::StatusCode::kFailedPrecondition,
      "A newer version of Cairn wrote this.", "Use that version or a later one."},
     {Reason::kNoSpace, "NO_SPACE", absl::StatusCode::kResourceExhausted, "The file system or a quota is full.",
-     "Free space, for example by `cairn delete` of old steps. The files of a failed save are removed when its "
-     "agents have stopped, and those of a deleted step when no load can read them: that may take two leases, 20 s "
-     "by default."},
+     "Free space, for example by `cairn delete` of old steps; `cairn doctor --root ROOT` says how many more "
+     "checkpoints "
+     "fit. The last valid checkpoint is never deleted, so a root needs room for one more beside it. The files of a "
+     "failed "
+     "save are removed when its agents have stopped, and those of a deleted step when no load can read them: that may "
+     "take two leases, 20 s by default."},
     {Reason::kStorageReadOnly, "STORAGE_READ_ONLY", absl::StatusCode::kFailedPrecondition,
      "The storage cannot be written.", "Mount it writable, or correct its permissions."},
     {Reason::kStorageError, "STORAGE_ERROR", absl::StatusCode::kUnavailable, "The storage failed with another error.",
@@ -268,7 +272,8 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kInputUnreadable, "INPUT_UNREADABLE", absl::StatusCode::kNotFound, "An input file cannot be read.",
      "Check the path and its permissions."},
     {Reason::kBadJsonLine, "BAD_JSON_LINE", absl::StatusCode::kInvalidArgument, "A line is not JSON, or lacks the key.",
-     "Correct the named line."},
+     "Correct the named line. If the input is plain text, turn it into JSON lines first: docs/corpus.md has the "
+     "command."},
     {Reason::kInvalidUtf8, "INVALID_UTF8", absl::StatusCode::kInvalidArgument,
      "Text is not valid UTF-8 and the policy is to stop.",
      "Correct the text, or choose another --invalid-utf8 policy."},

@@ -15,7 +15,8 @@ TEST(ReasonTableTest, ReasonTable_AllRows_StandInTheOrderOfTheEnumAndAreComplete
     EXPECT_TRUE(names.insert(info.name).second) << info.name;
     EXPECT_NE(info.code, absl::StatusCode::kOk);
     EXPECT_TRUE(info.meaning.ends_with('.')) << info.name;
-    EXPECT_TRUE(info.next_action.ends_with('.')) << info.name;
+    EXPECT_EQ(info.next_action.empty(), info.reason == Reason::kBadRequest) << info.name;
+    EXPECT_TRUE(info.next_action.empty() || info.next_action.ends_with('.')) << info.name;
     EXPECT_EQ(ReasonFromName(info.name), info.reason);
   }
   EXPECT_EQ(static_cast<size_t>(Reason::kOutputExists) + 1, ReasonTable().size());
@@ -93,8 +94,9 @@ TEST(NextActionOfTest, NextActionOf_Commands_NameTheCheckpointUnlessTheMakerKnow
 
 // A message that names a command which does not exist would leave its reader helpless.
 TEST(ReasonTableTest, ReasonTable_NextActions_NameCommandsThatExist) {
-  const std::set<std::string> commands = {"up",     "run",    "down",  "save", "status", "list",  "show",      "verify",
-                                          "repair", "delete", "prune", "pin",  "unpin",  "untag", "retention", "jobs"};
+  const std::set<std::string> commands = {"up",    "run",    "down",      "save",   "status", "list",
+                                          "show",  "verify", "repair",    "delete", "prune",  "pin",
+                                          "unpin", "untag",  "retention", "jobs",   "doctor"};
   for (const ReasonInfo& info : ReasonTable()) {
     const std::string text(info.next_action);
     for (size_t at = text.find("`cairn "); at != std::string::npos; at = text.find("`cairn ", at + 1)) {

@@ -58,15 +58,18 @@ absl::Status EncodeBatch(const LineBatch& batch, const std::string& file, Docume
 
 }  // namespace
 
+std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key) {
+  return absl::StrCat(options.output_prefix, "_", key, options.new_splitter ? "_sentence" : "_document");
+}
+
 absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                                             const Framing& framing) {
   CAIRN_RETURN_IF_ERROR(Check(options));
   const IndexedDtype dtype = OptimalIndexedDtype(tokenizer.vocab_size());
-  const char* level = options.new_splitter ? "sentence" : "document";
   PreprocessReport report;
   std::vector<std::unique_ptr<PartitionedWriter>> writers;
   for (const std::string& key : options.keys) {
-    PreprocessedKey info{.key = key, .prefix = absl::StrCat(options.output_prefix, "_", key, "_", level)};
+    PreprocessedKey info{.key = key, .prefix = PrefixOfKey(options, key)};
     info.dtype = IndexedDtypeName(dtype);
     const int partitions = options.keep_sequential ? 1 : options.partitions;
     CAIRN_ASSIGN_OR_RETURN(auto writer, PartitionedWriter::Create(info.prefix, dtype, partitions));

@@ -39,6 +39,9 @@ struct PreprocessOptions {
   const std::atomic<bool>* interrupted = nullptr;
 };
 
+// Returns the prefix of a key's pair of files: P_KEY_document or P_KEY_sentence.
+std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key);
+
 struct PreprocessedKey {
   std::string key, prefix;  // prefix.bin and prefix.idx
   std::string dtype;

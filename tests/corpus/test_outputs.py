@@ -155,6 +155,40 @@ def test_sets_of_files_follow_links_and_make_their_directory(made, tmp_path, nam
     assert not list(tmp_path.rglob(".*"))
 
 
+@pytest.mark.parametrize("name", ["train", "preprocess", "merge", "encode", "shuffle"])
+def test_an_output_that_stands_is_replaced_and_a_note_names_it(made, tmp_path, name):
+    if not (made / "pair").exists():
+        assert corpus(*files_of_sets(made, made / "pair")["preprocess"][0]).returncode == 0
+    if name in ("encode", "shuffle"):
+        command, files = (*streams(made)[name], tmp_path / "out"), [tmp_path / "out"]
+    else:
+        command, files = files_of_sets(made, tmp_path)[name]
+    first = corpus(*command)
+    assert first.returncode == 0 and b"replaces" not in first.stderr, first.stderr
+    whole = [path.read_bytes() for path in files]
+    files[0].write_text("old")
+    second = corpus(*command)
+    assert second.returncode == 0, second.stderr
+    assert f"note: replaces {files[0]}" in second.stderr.decode(), second.stderr
+    assert all(str(path) in second.stderr.decode() for path in files), second.stderr
+    assert [path.read_bytes() for path in files] == whole
+
+
+def test_plain_text_is_no_json_lines_and_the_advice_of_the_page_works(made, tmp_path):
+    out = tmp_path / "data"
+    command = ("preprocess", "--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", made / "tokenizer",
+               "--output-prefix", out, "--input")
+    refused = corpus(*command, made / "text")
+    assert refused.returncode == 1 and b"docs/corpus.md" in refused.stderr, refused.stderr
+    page = (REPOSITORY / "docs/corpus.md").read_text()
+    (told,) = [line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ python3")]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "corpus.txt").write_bytes((made / "text").read_bytes())
+    subprocess.run(told, shell=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "raw/corpus.jsonl").read_bytes() == (made / "text.jsonl").read_bytes()
+    assert corpus(*command, tmp_path / "raw/corpus.jsonl").returncode == 0
+
+
 @pytest.mark.parametrize("name", ["encode", "shuffle"])
 def test_a_missing_directory_is_named_and_the_advice_works(made, expected, tmp_path, name):
     out = tmp_path / "it's new" / "out"

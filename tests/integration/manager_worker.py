@@ -14,7 +14,8 @@ def main() -> None:
     own_handler = "--own-handler" in sys.argv
     if own_handler:
         signal.signal(signal.SIGTERM, lambda number, frame: print("own handler", flush=True))
-    with cairn.connect() as client, CheckpointManager(client, keep_last=5) as manager, open(sys.argv[1], "w") as log:
+    with cairn.connect() as client, CheckpointManager(client, every_steps=10**9, keep_last=5) as manager, \
+            open(sys.argv[1], "w") as log:
         for step in range(1, 1_000_000):
             print(step, file=log, flush=True)
             manager.step(step, {"w": torch.full((8,), float(step))})

@@ -304,6 +304,8 @@ def test_KeepBest_IsGiven_TheBestAndTheNewestStay(cluster, caplog):
                 manager.step(step, {"w": torch.ones(2)}, metrics={"loss": loss, "note": "late", "a b": 1})
             until(lambda: client.checkpoints() == [2, 3], text="pruning")
             assert "cannot be the best" not in caplog.text
+            assert caplog.text.count("is saved without the metric 'note': the metric 'note' is no number: 'late'") == 1
+            assert caplog.text.count("is saved without the metric 'a b'") == 1
             manager.step(4, {"w": torch.ones(2)})
             assert "demo@4 is saved without the metric 'loss'" in caplog.text
             until(lambda: client.checkpoints() == [2, 4], text="pruning")
@@ -332,6 +334,62 @@ def test_Step_ASaveFailed_IsToldAtALaterStepAndTrainingGoesOn(tmp_path, caplog):
         assert on_ranks(cluster, work)[0] == [2, 10**6]
     assert [(error.reason, error.metadata["step"]) for error in failures] == [("RANK_LATE", "4")]
     assert "the save of demo@4 failed, training goes on: RANK_LATE" in caplog.text
+
+
+@pytest.mark.parametrize("arguments, warned", [({}, 1), ({"every_steps": 10**6}, 0), ({"every_minutes": 60}, 0)])
+def test_Step_NoScheduleIsGiven_WarnsOnce(cluster, caplog, arguments, warned):
+    with cluster.connect(0) as client, CheckpointManager(client, **arguments) as manager:
+        manager.save(1, {"w": torch.ones(2)})
+        assert "only on request" not in caplog.text
+        manager.step(2, {"w": torch.ones(2)})
+        manager.step(3, {"w": torch.ones(2)})
+    assert caplog.text.count("step() saves only on request (`cairn save demo`) and on SIGTERM") == warned
+
+
+def test_Step_SavesFail_OneRankLogsThemAndRepeatsAreShort(tmp_path, caplog):
+    """The steps are committed, so every rank's own call fails; the ranks other than 0 say so in a line."""
+    def work(rank, client):
+        for step in (1, 2):
+            client.save(step, {"w": np.ones(2)}).wait()
+        manager = CheckpointManager(client, every_steps=1)
+        for step in (1, 2):
+            assert manager.step(step, {"w": torch.ones(2)}) is None
+        with raises_error("STEP_COMMITTED"):
+            manager.close()
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
+        on_ranks(cluster, work)
+    told = sorted(record.getMessage() for record in caplog.records if record.getMessage().startswith("the save of"))
+    first, second = ("demo@1 is committed already", "demo@2 is committed already")
+    assert [text for text in told if "\n" in text] == [
+        f"the save of demo@1 failed, training goes on: STEP_COMMITTED: {first}\nnext: Save another step. To replace "
+        "this one, save it with overwrite=True on all ranks."]
+    assert [text for text in told if "\n" not in text] == [
+        f"the save of demo@1 failed: STEP_COMMITTED: {first}",
+        f"the save of demo@2 failed again: STEP_COMMITTED: {second}",
+        f"the save of demo@2 failed again: STEP_COMMITTED: {second}"]
+
+
+def test_Step_ASaveFailedOnAllRanks_OnlyRank0LogsIt(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG, "cairn")
+    ended = threading.Barrier(3)
+
+    def work(rank, client):
+        manager = CheckpointManager(client, every_steps=1)
+        manager.step(1, {"w": torch.ones(2)}).wait(60)
+        if rank == 2:
+            ended.wait(60)  # it never comes to step 2
+            return manager.close()
+        assert manager.step(2, {"w": torch.ones(2)}) is not None
+        with raises_error("RANK_LATE"):
+            manager.close()
+        ended.wait(60)
+
+    with cairn.local.Cluster(ranks=3, root=tmp_path, coordinator_flags=("--phase-timeout=1s",)) as cluster:
+        on_ranks(cluster, work)
+    told = [record for record in caplog.records if record.getMessage().startswith("the save of")]
+    assert sorted((record.levelname, record.getMessage().split(":")[0]) for record in told) == [
+        ("DEBUG", "the save of demo@2 failed"), ("ERROR", "the save of demo@2 failed, training goes on")]
 
 
 def test_Close_TheNewestSaveFailed_Raises(cluster):

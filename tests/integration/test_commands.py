@@ -409,6 +409,23 @@ def test_save_of_a_step_names_the_option():
     assert "`cairn save demo --step 500` saves at that step" in command("save", "demo@500", expect=1).stderr
 
 
+def test_a_job_in_capitals_is_meant_in_lower_case(root):
+    assert "next: Did you mean demo@1?" in command("show", "Demo@1", f"--root={root}", expect=1).stderr
+
+
+def test_an_error_whose_message_says_what_to_change_has_no_next_action(root):
+    said = command("export", "demo", f"--root={root}", "--to=s3://bucket/out", expect=1).stderr
+    assert "--to is a directory of this machine" in said and "next: Export to a directory" in said, said
+    said = command("list", f"--root={root}", "demo", "--check", "--format=xml", expect=2).stderr
+    assert "BAD_REQUEST" in said and "Change what" not in said, said
+
+
+def test_files_are_shown_with_their_checksums(root):
+    items = command_json("show", "demo@1", f"--root={root}")["files"][0]["items"]
+    shown = command("show", "demo@1", "--files", f"--root={root}").stdout
+    assert all(re.search(rf" {item['crc32c']}\b", shown) for item in items), shown
+
+
 def test_documents_name_commands_and_flags_that_exist():
     commands = set(re.findall(r"^  (\w+)  ", command("--help").stdout, re.MULTILINE)) | {"corpus"}
     assert {"up", "save", "repair"} <= commands

@@ -112,7 +112,11 @@ def test_policy_of_a_job_is_carried_out_after_each_commit(tmp_path):
         said = command("prune", "demo", "--keep-last", "2", "--dry-run", *flags).stdout
         assert "their bytes were not read" in said and "cairn verify demo@STEP" in said
         assert command_json("retention", "demo", *flags) == {"job": "demo", "keep_last": 0, "keep_every": 0}
-        command("retention", "demo", "--keep-last", "1", "--keep-every", "3", *flags)
+        said = command("retention", "demo", "--keep-last", "1", "--keep-every", "3", *flags).stdout
+        assert said.startswith("demo: --keep-last 1 --keep-every 3: after each commit"), said
+        assert "No rule keeps 1 of the present checkpoints, so the next commit deletes it. `cairn prune demo" in said
+        assert command_json("retention", "demo", "--keep-last", "4", *flags)["unkept"] == 0
+        assert command_json("retention", "demo", "--keep-last", "1", "--keep-every", "3", *flags)["unkept"] == 1
         assert "--keep-last 1 --keep-every 3" in command("retention", "demo", *flags).stdout
         save(cluster, 5)
         until(lambda: committed(root) == [1, 3, 5], text="the policy")

@@ -143,6 +143,10 @@ def test_run_hands_on_the_exit_status(runtime, tmp_path, script, status):
 def test_run_of_no_program_says_so(runtime, tmp_path):
     done = run("run", f"--root={tmp_path}", "--", "/no/such/program")
     assert done.returncode == 127 and "/no/such/program" in done.stderr
+    new = tmp_path / "new"
+    done = run("run", f"--root={new}", "--", "no-such-program")
+    assert done.returncode == 127 and "next: Give the path of a program" in done.stderr, done.stderr
+    assert not new.exists(), "a mistyped command leaves no root behind"
     done = run("run", f"--root={tmp_path}")
     assert done.returncode == 1 and "must follow --" in done.stderr
 
@@ -178,7 +182,13 @@ def test_commands_ask_the_coordinator_that_knows_the_job(runtime, tmp_path):
             assert run("list", job).returncode == 0
         unknown = run("status", "nobody")
         assert unknown.returncode == 2 and "Here run those of a (" in unknown.stderr and ", b (" in unknown.stderr
-        assert "Here run those of a (" in run("jobs").stderr, "no job is named"
+        listed = run("jobs")
+        assert listed.returncode == 0, listed.stderr
+        for job, root in roots.items():
+            assert re.search(rf"coordinator 127\.0\.0\.1:\d+, root {root}\n.*\n *{job} ", listed.stdout), listed.stdout
+        entries = json.loads(run("--format=json", "jobs").stdout)["jobs"]
+        assert [entry["job"] for entry in entries] == ["a", "b"]
+        assert len({entry["coordinator"] for entry in entries}) == 2
     finally:
         for job in roots:
             run("down", f"--job={job}")
@@ -350,6 +360,9 @@ def test_first_start_beside_other_jobs_names_them(runtime, scripts):
     note = f"no checkpoint of job lm below {root}, so it starts from the beginning; jobs there: llm\n"
     assert mistyped.returncode == 0 and mistyped.stderr.count(note) == 1, mistyped.stderr
     assert "no checkpoint" not in run("run", f"--root={root}", "--job=llm", "--", "true").stderr
+    asking = run("run", f"--root={root}", "--job=lm", "--", CAIRN, "jobs")
+    assert asking.returncode == 0 and "llm" in asking.stdout, asking.stderr
+    assert "starts from the beginning" not in asking.stderr, "it trains nothing"
     up = run("up", "--ranks=1", f"--root={root}", "--job=lm", "--detach")
     assert up.returncode == 0 and up.stderr.count(note) == 1, up.stderr
     assert run("down", "--job=lm").returncode == 0
@@ -374,7 +387,7 @@ def test_up_detached_serves_until_down(runtime, scripts):
     assert "serves another root" in elsewhere.stdout and "not compared" in elsewhere.stdout, elsewhere.stdout
     other = run("up", "--ranks=1", f"--root={scripts / 'other'}", "--job=other", "--detach")
     assert other.returncode == 0, other.stderr
-    both = run("jobs")
+    both = run("prune", "nobody", "--keep-last=1")
     assert both.returncode == 2, both.stderr
     assert f"Here run those of {JOB} ({address}), other (127.0.0.1:" in both.stderr, both.stderr
     assert run("down", "--job=other").returncode == 0

@@ -62,6 +62,18 @@ def test_the_advice_works_for_a_root_that_was_made_by_mistake(served, tmp_path):
     command("export", "demo@1", f"--root={served}", f"--to={out}")
 
 
+def test_a_coordinator_says_that_it_made_its_root(tmp_path):
+    root = tmp_path / "ckpt"
+    for made in (1, 0):
+        process = subprocess.Popen(
+            [str(cairn.local.binary("cairn-coordinator")), f"--root={root}", "--listen=127.0.0.1:0"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout.readline()
+        process.terminate()
+        log = process.communicate(timeout=60)[1]
+        assert log.count(f"warn event=root_made root={root} ") == made, log
+
+
 def test_doctor_finds_a_root_within_another_one(served):
     inner = served / "inner"
     inner.mkdir()

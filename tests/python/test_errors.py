@@ -22,7 +22,9 @@ def test_every_reason_has_the_next_action_of_the_table():
     assert len(NEXT_ACTIONS) > 50
     assert documented() == NEXT_ACTIONS
     for reason, action in NEXT_ACTIONS.items():
-        assert str(cairn.Error(reason, "text")).splitlines() == [f"{reason}: text", f"next: {action}"]
+        next_action = [f"next: {action}"] if action else []
+        assert str(cairn.Error(reason, "text")).splitlines() == [f"{reason}: text", *next_action]
+    assert [reason for reason, action in NEXT_ACTIONS.items() if not action] == ["BAD_REQUEST"]
 
 
 ALL = {"job": "demo", "step": "7", "root": "/ckpt"}
@@ -69,8 +71,9 @@ def test_traceback_ends_with_the_next_action():
     with pytest.raises(cairn.Error) as caught:
         cairn.shards.replicated("no array")
     text = "".join(traceback.format_exception(caught.value))
-    assert "Error: BAD_REQUEST: a numpy array is needed" in text
-    assert text.splitlines()[-1] == f"next: {NEXT_ACTIONS['BAD_REQUEST']}"
+    assert "Error: BAD_REQUEST: a numpy array is needed" in text.splitlines()[-1], "the message says what to change"
+    text = "".join(traceback.format_exception_only(cairn.Error("BAD_STEP", "text")))
+    assert text.splitlines()[-1] == f"next: {NEXT_ACTIONS['BAD_STEP']}"
 
 
 def test_traceback_names_the_class_as_people_import_it():

@@ -26,7 +26,8 @@ def shown(value: object) -> str:
 class Error(Exception):
     """A refusal or failure with a reason to switch on.
 
-    As text it is "REASON: message", and on a second line "next: " with what its reader should do.
+    As text it is "REASON: message", and on a second line "next: " with what its reader should do, unless the message
+    says that itself.
 
     Attributes:
       reason: one word of docs/errors.md, such as "RANK_LATE".
@@ -63,8 +64,8 @@ def printable(text: str) -> str:
 def next_action(reason: str, metadata: dict[str, str]) -> str:
     """Returns what the reader of an error should do; "" for a reason that only a newer version knows.
 
-    As NextActionOf in common/status/reason.h: the metadata's "next", else that of the table with job, step and root of
-    the metadata in its commands.
+    It is "" also for a BAD_REQUEST whose message says it. As NextActionOf in common/status/reason.h: the metadata's
+    "next", else that of the table with job, step and root of the metadata in its commands.
     """
     if metadata.get("next"):
         return metadata["next"]

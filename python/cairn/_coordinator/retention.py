@@ -63,17 +63,24 @@ def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     return checked
 
 
-def storable_metrics(metrics: Mapping[str, Any] | None) -> dict[str, float]:
-    """Returns those that checked_metrics takes, so that a trainer's own dict may hold other things too."""
+def storable_metrics(metrics: Mapping[str, Any] | None) -> tuple[dict[str, float], dict[str, str]]:
+    """Returns those that checked_metrics takes, and why it refuses the others, by their names.
+
+    A trainer's own dict may hold other things too.
+    """
     found: dict[str, float] = {}
+    refused: dict[str, str] = {}
     for name, value in (metrics or {}).items():
         try:
             one = checked_metrics({name: value})
-        except Error:
+        except Error as error:
+            refused[str(name)] = error.message
             continue
         if len(found) < _MAX_METRICS:
             found.update(one)
-    return found
+        else:
+            refused[str(name)] = f"a step has up to {_MAX_METRICS} metrics, and {name!r} is one too many"
+    return found, refused
 
 
 def set_retention_rules(policy: wire.Message, keep_last: SupportsIndex | None, keep_every: SupportsIndex | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Any, SupportsIndex
 
 from cairn._base import timeouts
-from cairn._base.errors import Error
+from cairn._base.errors import Error, printable
 from cairn._base.results import Checkpoint, LoadReport
 from cairn._coordinator import retention
 from cairn.client import Client, Saving
@@ -50,9 +51,11 @@ class CheckpointManager:
     A state is as for cairn.torch.save, and may hold objects with state_dict() and load_state_dict(): they are asked for
     their states. cairn.per_rank(object) has a state of its own on each rank; torchdata's StatefulDataLoader always has.
 
-    A save that fails ends neither step() nor the training. It is told in the next step(): as an error in the log of the
-    name "cairn", and to on_failure. Only the program's own mistakes are raised, such as a state that cannot be stored.
-    Not thread-safe.
+    A save that fails ends neither step() nor the training. It is told in the next step(): to on_failure, and as an
+    error in the log of the name "cairn". Rank 0 logs it for all ranks; the others log it in one line at the level
+    DEBUG, or at ERROR if their own call of save failed. If the error names rank 0, which may be gone then, every rank
+    logs it whole. A failure with the reason of the one before it takes one line. Only the program's own mistakes are
+    raised, such as a state that cannot be stored. Not thread-safe.
 
     Attributes:
       should_stop: this process got SIGTERM, and a save that began after it has ended.
@@ -70,7 +73,8 @@ class CheckpointManager:
           client: this rank's. It stays open after close().
           every_steps: save at the steps that are multiples of this.
           every_minutes: ask for a save when so much time has passed since the last one began; the ranks agree on the
-            step.
+            step. Without it and every_steps, step() saves only on request (`cairn save JOB`) and on SIGTERM, which its
+            first call says as a warning.
           keep_last, keep_every, keep_best: the rules by which the coordinator deletes older checkpoints of the job, as
             Client.set_retention. Without any of them, the job's rules stay as they are. For keep_best, such as
             "loss:min", rank 0 must give that metric to step().
@@ -104,6 +108,11 @@ class CheckpointManager:
         # whether it is alive.
         self._under_way: set[int] = set()
         self._failed_in_a_row: list[int] = []  # steps whose failures were told, since the last commit
+        self._began_not: set[int] = set()  # steps whose saves this rank could not begin
+        self._last_reason = ""  # of the newest of these failures
+        # A thing that every step repeats is told once.
+        self._told_schedule = client.rank != 0 or every_steps is not None or every_minutes is not None
+        self._told_metrics: set[str] = set()  # names that are no metrics
         self._newest: tuple[int, Checkpoint | Error] | None = None  # the newest step whose end was told
         self._request: _Request | None = None
         self._closed = False
@@ -129,7 +138,8 @@ class CheckpointManager:
         Args:
           step: from 0 to 999999999999, ascending.
           state: what is saved, or a function that returns it, which is called only if it is saved.
-          metrics: of this step, handed to on_commit. Those that Client.save takes are saved with it.
+          metrics: of this step, handed to on_commit. Those of rank 0 that Client.save takes are saved with it; of any
+            other one, the first save says as a warning why it is not.
 
         Returns:
           The save that has begun; None if none has, or if it failed at once, which is told as any failure.
@@ -141,6 +151,10 @@ class CheckpointManager:
         self._begin_call()
         self._client.report_step(step)
         number = step.__index__()
+        if not self._told_schedule:
+            self._told_schedule = True
+            _log.warning("%s: neither every_steps nor every_minutes is given, so step() saves only on request "
+                         "(`cairn save %s`) and on SIGTERM", self._client.job, self._client.job)
         saving = None
         if self._client.save_requested() == number or self._schedule.step_is_due(number):
             saving = self._begin_save(number, state, metrics)
@@ -346,7 +360,11 @@ class CheckpointManager:
         self._schedule.restart()
         given: Any = state() if callable(state) and not is_stateful(state) else state
         gathered = Gathered(given)
-        measured = retention.storable_metrics(metrics)
+        measured, refused = retention.storable_metrics(metrics)
+        if self._client.rank == 0:
+            for name in refused.keys() - self._told_metrics:
+                _log.warning("%s@%s is saved without the metric %r: %s", self._client.job, step, name, refused[name])
+            self._told_metrics |= refused.keys()
         if self._best_metric is not None and self._best_metric not in measured:
             _log.warning("%s@%s is saved without the metric %r, so it cannot be the best one", self._client.job, step,
                          self._best_metric)
@@ -357,6 +375,7 @@ class CheckpointManager:
             if error.reason in _MISTAKES:
                 raise
             error.metadata.setdefault("step", str(step))
+            self._began_not.add(step)
             self._ended.append((step, error, metrics))
             return None
         self._under_way.add(saving.step)
@@ -387,10 +406,23 @@ class CheckpointManager:
                 if self._on_commit is not None:
                     self._on_commit(outcome, metrics)
                 continue
+            repeated = bool(self._failed_in_a_row) and self._last_reason == outcome.reason
             self._failed_in_a_row.append(step)
-            _log.error("the save of %s@%s failed, training goes on: %s", self._client.job, step, outcome)
+            self._last_reason = outcome.reason
+            self._log_failure(step, outcome, repeated)
             if self._on_failure is not None:
                 self._on_failure(outcome)
+
+    def _log_failure(self, step: int, error: Error, repeated: bool) -> None:
+        # All ranks are told of a failure, but one log of it is enough. Rank 0 may be gone if the error names it.
+        tells = self._client.rank == 0 or "0" in re.findall(r"\d+", error.metadata.get("ranks", ""))
+        level = logging.ERROR if tells or step in self._began_not else logging.DEBUG
+        self._began_not.discard(step)
+        if tells and not repeated:
+            _log.log(level, "the save of %s@%s failed, training goes on: %s", self._client.job, step, error)
+        else:
+            _log.log(level, "the save of %s@%s failed%s: %s: %s", self._client.job, step, " again" if repeated else "",
+                     error.reason, printable(error.message))
 
     # Requests.
 
