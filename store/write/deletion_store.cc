@@ -277,8 +277,9 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   changed.choices =
       ChoosePruned(candidates, changed.policy, [&](int64_t step) { return checkpoints_.IsValid(job, step); });
   const std::string cause = absl::StrCat(
-      action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ", changed.policy.keep_last,
-      ", keep every ", changed.policy.keep_every,
+      action.policy.has_value() ? "cairn prune" : "policy of the job",
+      changed.policy.keep_last > 0 ? absl::StrCat(", keep last ", changed.policy.keep_last) : "",
+      changed.policy.keep_every > 0 ? absl::StrCat(", keep every ", changed.policy.keep_every) : "",
       changed.policy.keep_best.has_value() ? absl::StrCat(", keep best ", ToString(*changed.policy.keep_best)) : "");
   // It is looked for once, because it cannot change: steps on which the training builds stay, and no other deletion of
   // the job runs now.
