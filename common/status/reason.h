@@ -128,10 +128,11 @@ enum class Reason {
 
 struct ReasonInfo {
   Reason reason;
-  std::string_view name;         // UPPER_SNAKE, as on the wire
-  absl::StatusCode code;         // the canonical code that goes with it
-  std::string_view meaning;      // one sentence: when an error has this reason
-  std::string_view next_action;  // what the reader should do; see NextActionOf
+  std::string_view name;     // UPPER_SNAKE, as on the wire
+  absl::StatusCode code;     // the canonical code that goes with it
+  std::string_view meaning;  // one sentence: when an error has this reason
+  // What the reader should do; see NextActionOf. Empty for BAD_REQUEST, whose messages say what to change.
+  std::string_view next_action;
 };
 
 // All reasons, in the order of the enum.
@@ -162,7 +163,7 @@ absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more)
 
 // Returns what the reader of this error should do. If the metadata has "next", it is that text. Else it is the table's
 // next_action, where the metadata's "job", "step" and "root" replace JOB, JOB@STEP and ROOT in commands. Empty for an
-// error that Cairn did not make.
+// error that Cairn did not make, and for a BAD_REQUEST without "next".
 std::string NextActionOf(const absl::Status& status);
 
 // Returns at most eight ranks, then "and N more": "0, 1, 5".

@@ -45,6 +45,8 @@ def test_conformance(store):
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_conformance_with_one_kind_of_fault(store, kind):
+    if "silence" in kind and "CAIRN_TEST_STORES" not in os.environ:
+        pytest.skip("each silence lasts for seconds (tools/test --stores)")
     proxy = FaultProxy(store.endpoint, probability=0.1, kinds=(kind,))
     try:
         few = "*PutIfAbsent_Eight*:*ClaimDirectory*:*Finish*:*Create_Chunks*:*RemoveAll*:*TakeRoot_Another*"
