@@ -303,7 +303,7 @@ class _OptimizerState:
                     declared.add(name, value.narrow(0, part.at, part.end - part.begin), part.shape, part.begin,
                                  part.end)
                 elif isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
-                    # Of one number for the whole group, each parameter gets its own, since groups are cut otherwise.
+                    # One number stands for the whole group; each parameter gets it, since groups are cut otherwise.
                     self._steps[part.group, key] = declared_value = torch.tensor(float(value)).reshape(1)
                     declared.add(name, declared_value, (), 0, 1)
                 else:
