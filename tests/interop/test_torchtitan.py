@@ -55,7 +55,7 @@ def train(cluster, directory, *runs, expect=0):
     return [Run(text) for text in done.stdout.split("-----")[:len(runs)]], done.stdout + done.stderr
 
 
-def test_Manager_PipelineIsResumedWithoutOne_LossesAreThoseOfAnUninterruptedRun(tmp_path):
+def test_Manager_PipelineIsResumedWithoutOne_GoesOnFromTheSameState(tmp_path):
     with cairn.local.Cluster(ranks=4, root=tmp_path / "root") as cluster:
         (whole,), _ = train(cluster, tmp_path, [*COMMON, *PIPELINE])
     assert list(whole.losses) == list(range(1, 9)) and whole.losses[8] < whole.losses[1]
@@ -63,7 +63,9 @@ def test_Manager_PipelineIsResumedWithoutOne_LossesAreThoseOfAnUninterruptedRun(
         (resumed,), log = train(cluster, tmp_path, [*COMMON, *ONE_BY_ONE, "--checkpoint.load_step=4"])
         with cluster.connect(0) as client:
             assert client.checkpoints() == [4, 8]
-    assert resumed.losses == {step: whole.losses[step] for step in range(5, 9)}
+    assert resumed.losses[5] == whole.losses[5]  # of the state as it was loaded
+    # A layout without a pipeline adds the gradients in another order.
+    assert resumed.losses == pytest.approx({step: whole.losses[step] for step in range(5, 9)}, rel=1e-6)
     assert "the data loaders begin anew" not in log
     assert len(whole.idle) > 12 and statistics.median(whole.idle) < 0.005
 
