@@ -67,6 +67,7 @@ def main() -> None:
             optimizer.zero_grad()
             dist.all_reduce(loss := loss.detach() / accelerator.num_processes)
             if accelerator.is_main_process:
-                print(f"\nstep {step} loss {loss.item()!r} norm {scheduler.get_last_lr()[0]!r}", flush=True)
+                print(f"\nstep {step} loss {loss.item()!r} norm {scheduler.get_last_lr()[0]!r}\n", end="",
+                      flush=True)
             manager.step(step, state)
     accelerator.end_training()

@@ -57,7 +57,8 @@ class Windows(torch.utils.data.Dataset):
 class Tell(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **parts):
         if args.process_index == 0 and "loss" in logs:
-            print(f"\nstep {state.global_step} loss {logs['loss']!r} norm {logs.get('grad_norm')!r}", flush=True)
+            print(f"\nstep {state.global_step} loss {logs['loss']!r} norm {logs.get('grad_norm')!r}\n", end="",
+                  flush=True)
 
 
 class Timed(CairnCallback):
@@ -65,7 +66,7 @@ class Timed(CairnCallback):
         began, saved = time.perf_counter(), self._saved
         result = super().on_step_end(args, state, control, **parts)
         if self._saved == saved:
-            print(f"\nidle {time.perf_counter() - began:.6f}", flush=True)
+            print(f"\nidle {time.perf_counter() - began:.6f}\n", end="", flush=True)
         return result
 
 
@@ -110,5 +111,5 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=callback.resume_directory(trainer))
         if arguments.best:
             print(f"\nbest {trainer.state.best_global_step} metric {trainer.state.best_metric!r} "
-                  f"now {trainer.evaluate()['eval_loss']!r}", flush=True)
+                  f"now {trainer.evaluate()['eval_loss']!r}\n", end="", flush=True)
     dist.destroy_process_group()

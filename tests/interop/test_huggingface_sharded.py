@@ -37,6 +37,7 @@ class Run:
     """What a run printed.
 
     Attributes:
+      text: all of it.
       steps: step -> (loss, norm of the gradients).
       best: (step, metric, metric after the training), of each rank.
       idle: seconds of each step that saved nothing.
@@ -45,6 +46,7 @@ class Run:
     def __init__(self, text):
         self.steps = {int(step): (loss, norm) for step, loss, norm in
                       re.findall(rf"^step (\d+) loss ({NUMBER}) norm ({NUMBER})$", text, re.M)}
+        self.text = text
         self.best = re.findall(rf"^best (\d+) metric ({NUMBER}) now ({NUMBER})$", text, re.M)
         self.idle = [float(seconds) for seconds in re.findall(r"^idle (\S+)$", text, re.M)]
 
@@ -91,7 +93,7 @@ def test_Callback_ShardedTrainer_GoesOnAsIfItWereNotInterrupted(tmp_path, shardi
 def test_Callback_ShardedTrainer_KeepsAndLoadsTheBest(tmp_path, sharding):
     root = tmp_path / "root"
     (run,) = train(root, 2, [sharding, "--best"])
-    assert len(run.best) == 2 and run.best[0] == run.best[1]
+    assert len(run.best) == 2 and run.best[0] == run.best[1], run.text
     step, metric, now = run.best[0]
     assert step != "12" and now == metric, "the model is that of another step when the training ends"
     train(root, 2, [sharding, "--steps=20", "--limit=2"])
