@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
 import socket
 import ssl
 import subprocess
@@ -182,10 +183,12 @@ def test_web_identity_through_a_proxy(proxy, tmp_path):
 
 def test_role_of_the_machine(tmp_path):
     """Amazon's IMDSv2 has a fixed address, which this test takes in a network of its own."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        pytest.skip("no network of its own: unshare and ip are not installed")
     script = pathlib.Path(__file__).with_name("role_of_machine.py")
     command = ["unshare", "--net", "--map-root-user", "--", sys.executable, str(script), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if "unshare failed" in result.stderr:
+    if result.stderr.startswith("unshare:"):
         pytest.skip(f"no network of its own: {result.stderr.strip()}")
     assert result.returncode == 0, result.stdout + result.stderr
 
