@@ -37,6 +37,19 @@ TEST(S3StorageTest, TakeRoot_WithinAnotherRoot_IsRefused) {
   EXPECT_TRUE(HasReason((*inner)->TakeRoot(Clock::Real()).status(), Reason::kBadRequest));
 }
 
+TEST(S3StorageTest, TakeRoot_AroundAnotherRoot_IsRefusedAndChangesNothing) {
+  const std::string root = NewRoot();
+  const auto inner = Open(absl::StrCat(root.substr(0, root.find('?')), "/team/run", root.substr(root.find('?'))));
+  ASSERT_TRUE(inner.ok()) << inner.status();
+  ASSERT_TRUE((*inner)->TakeRoot(Clock::Real()).ok());
+  const auto outer = Open(root);
+  ASSERT_TRUE(outer.ok()) << outer.status();
+  const absl::Status refused = (*outer)->TakeRoot(Clock::Real()).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kBadRequest)) << refused;
+  EXPECT_FALSE((*outer)->Exists(".cairn"));
+  EXPECT_TRUE((*inner)->TakeRoot(Clock::Real()).ok()) << "it can still be served";
+}
+
 TEST(S3StorageTest, TakeRoot_TheHolderLostItsEpoch_ItsCheckSaysSo) {
   const std::string root = NewRoot();
   const auto storage = Open(root);

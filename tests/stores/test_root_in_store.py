@@ -54,6 +54,12 @@ def test_what_was_saved_is_loaded_and_read_by_commands(use):
         assert "20" in result.stdout and "error" not in result.stderr, (command, result.stdout, result.stderr)
 
 
+def test_a_prefix_without_objects_becomes_a_root(use):
+    command = [f"{os.environ['CAIRN_BIN_DIR']}/cairn", "run", "--root", "s3://models/new", "--ranks", "1", "--", "true"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 def test_doctor_tells_what_it_sees_of_a_store(use, endpoint):
     root = "s3://models/doctor"
     store = amazons_client(endpoint)
