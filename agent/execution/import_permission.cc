@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "common/format/full_name.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -21,7 +22,7 @@ absl::Status CheckImports(const v1::ReadPlan& plan, uint32_t rank, bool serves_o
                           const std::vector<std::string>& import_roots) {
   if (!serves_other_users) return absl::OkStatus();
   for (const v1::ReadFile& file : plan.files()) {
-    if (!file.path().starts_with('/')) continue;
+    if (!IsFullName(file.path())) continue;
     if (std::any_of(import_roots.begin(), import_roots.end(),
                     [&](const std::string& root) { return IsBelow(file.path(), root); })) {
       continue;

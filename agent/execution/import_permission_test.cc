@@ -42,6 +42,15 @@ TEST(ImportPermissionTest, CheckImports_ElsewhereOrOnlyAlike_IsRefused) {
   EXPECT_FALSE(Allows({"/models"}, "/models/../secret"));
 }
 
+TEST(ImportPermissionTest, CheckImports_InAnObjectStore_AsksForARootThere) {
+  EXPECT_TRUE(Allows({"s3://models/open"}, "s3://models/open/a"));
+  EXPECT_TRUE(Allows({"s3://models"}, "s3://models/a"));
+  EXPECT_FALSE(Allows({}, "s3://models/a"));
+  EXPECT_FALSE(Allows({"/"}, "s3://models/a"));
+  EXPECT_FALSE(Allows({"s3://models/open"}, "s3://models/other/a"));
+  EXPECT_FALSE(Allows({"s3://model"}, "s3://models/a"));
+}
+
 TEST(ImportPermissionTest, CheckImports_OneFileIsElsewhere_NamesRankAndFile) {
   const absl::Status refused = CheckImports(PlanOf({"/models/a", "/secret/b"}), 3, true, {"/models"});
   EXPECT_TRUE(HasReason(refused, Reason::kPeerUid));

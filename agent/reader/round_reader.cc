@@ -6,11 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/format/full_name.h"
 #include "common/process/log.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "store/posix/posix_storage.h"
+#include "store/open/place.h"
 
 namespace cairn {
 namespace {
@@ -128,7 +129,7 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
     auto opened = std::make_unique<File>();
     opened->plan = &plan;
     opened->path =
-        plan.path().starts_with('/') ? plan.path() : storage_.FullPath(absl::StrCat(directory_, "/", plan.path()));
+        IsFullName(plan.path()) ? plan.path() : storage_.FullPath(absl::StrCat(directory_, "/", plan.path()));
     if (options_.slab != nullptr) opened->slab_offset = options_.slab->kept().OffsetOf(plan);
     std::string header(plan.header_bytes(), '\0');
     if (CopyFromSlab(*opened, 0, header.size(), header.data())) {
@@ -147,10 +148,9 @@ absl::StatusOr<StoredFile*> RoundReader::InStorage(File& file) {
   const v1::ReadFile& plan = *file.plan;
   OpenOptions options = {.cache = options_.cache, .bytes = plan.file_bytes(), .counters = &counters_};
   std::unique_ptr<StoredFile> reader;
-  if (plan.path().starts_with('/')) {  // imported: the file is outside of the storage
+  if (IsFullName(plan.path())) {  // imported: the file is outside of the root
     options.modified_ns = static_cast<int64_t>(plan.modified_ns());
-    CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
-    CAIRN_ASSIGN_OR_RETURN(reader, everything->Open(plan.path().substr(1), options));
+    CAIRN_ASSIGN_OR_RETURN(reader, OpenAnywhere(plan.path(), options));
   } else {
     CAIRN_ASSIGN_OR_RETURN(reader, storage_.Open(absl::StrCat(directory_, "/", plan.path()), options));
   }

@@ -52,7 +52,7 @@ struct Side {
 // Returns whether the text is a path and not a job's name. No job's name begins like a path or has an empty part. The
 // name of an existing directory counts as a path, unless the root has a job of that name.
 bool IsPath(const std::string& text, const std::string& root) {
-  if (text.starts_with("/") || text.starts_with(".") || text.ends_with("/")) return true;
+  if (text.starts_with("/") || text.starts_with(".") || text.ends_with("/") || !IsDirectoryRoot(text)) return true;
   std::error_code error;
   if (!std::filesystem::is_directory(text, error)) return false;
   return root.empty() || !std::filesystem::is_directory(std::filesystem::path(root) / text, error);
@@ -62,7 +62,7 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
   Side side;
   if (IsPath(text, root)) {
     std::error_code error;
-    side.name = std::filesystem::absolute(text, error).string();
+    side.name = IsDirectoryRoot(text) ? std::filesystem::absolute(text, error).string() : text;
     if (error)
       return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", text, "'"),
                        {{"next", "Give a directory that holds a checkpoint, or a job and step as in demo@1200."}});
@@ -299,7 +299,8 @@ void AddDiffCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("diff", "Compares two checkpoints, also if their layouts differ");
   command
       .AddOption("FIRST", arguments->first,
-                 "JOB@STEP, JOB (its latest checkpoint), or a path beginning with / or . to files for `cairn import`")
+                 "JOB@STEP, JOB (its latest checkpoint), or files for `cairn import`: a path beginning with / or ., or "
+                 "s3://BUCKET/PREFIX")
       .Required();
   command.AddOption("SECOND", arguments->second, "The other checkpoint, in the same form").Required();
   command.AddOption("--root", arguments->root, "The storage");

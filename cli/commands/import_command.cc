@@ -79,7 +79,9 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
   // All files of the source are open at the same time.
   RaiseOpenFileLimit();
   std::error_code error;
-  const std::string directory = std::filesystem::absolute(arguments.directory, error).string();
+  const std::string directory = IsDirectoryRoot(arguments.directory)
+                                    ? std::filesystem::absolute(arguments.directory, error).string()
+                                    : arguments.directory;
   if (error)
     return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"),
                      {{"next", "Give the directory or file that the other library wrote."}});
@@ -131,9 +133,10 @@ void AddImportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("import", "Makes a checkpoint from another library's files");
   command
-      .AddOption("DIR", arguments->directory,
-                 "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint, "
-                 "DeepSpeed or of safetensors files, or a file of torch.save or paddle.save")
+      .AddOption(
+          "DIR", arguments->directory,
+          "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint, "
+          "DeepSpeed or of safetensors files, or a file of torch.save or paddle.save; also as s3://BUCKET/PREFIX")
       .Required();
   command.AddOption("--to", arguments->name, "The new checkpoint, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();

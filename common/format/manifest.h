@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/format/full_name.h"
 #include "common/format/metric.h"
 #include "common/format/stored_item.h"
 #include "common/tensor/box.h"
@@ -31,7 +32,8 @@ struct ManifestTensor {
 };
 
 struct ManifestFile {
-  // The file's name without its ending: "rank00003-bin01". An imported file has its absolute path here.
+  // The file's name without its ending: "rank00003-bin01". An imported file has its full name here
+  // (full_name.h).
   std::string name;
   int rank = 0;  // of the writer
   uint64_t header_bytes = 0;
@@ -41,7 +43,7 @@ struct ManifestFile {
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
   // Returns true if another library wrote the file. It has only its header's checksum, and no outcome names it.
-  bool imported() const { return name.starts_with('/'); }
+  bool imported() const { return IsFullName(name); }
   bool operator==(const ManifestFile&) const = default;
 };
 

@@ -1,8 +1,6 @@
 #include "foreign/read/foreign_directory.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <optional>
 #include <string_view>
 
@@ -15,9 +13,10 @@
 #include "foreign/read/huggingface/safetensors_directory.h"
 #include "foreign/read/paddle/paddle_directory.h"
 #include "foreign/read/paddle/paddle_file.h"
-#include "foreign/read/source/foreign_file.h"
+#include "foreign/read/source/foreign_path.h"
 #include "foreign/read/torch/torch_archive.h"
 #include "foreign/read/torchsnapshot/torchsnapshot_directory.h"
+#include "store/open/place.h"
 
 namespace cairn {
 namespace {
@@ -38,8 +37,9 @@ absl::StatusOr<Manifest> ReadOneFile(const std::string& real, std::vector<std::s
 }
 
 absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<ForeignEntry> entries, ListForeign(real));
   const auto has = [&](std::string_view name) {
-    return access(absl::StrCat(real, "/", std::string(name)).c_str(), F_OK) == 0;
+    return std::any_of(entries.begin(), entries.end(), [&](const ForeignEntry& entry) { return entry.name == name; });
   };
   if (has(kDcpMetadataName)) return ReadDcpDirectory(real);
   if (has(kTorchsnapshotMetadataName)) return ReadTorchsnapshotDirectory(real);
@@ -53,18 +53,16 @@ absl::StatusOr<Manifest> ReadDirectory(const std::string& real) {
 }  // namespace
 
 absl::StatusOr<Manifest> ReadForeignDirectory(const std::string& directory, std::vector<std::string>* left_out) {
-  if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"),
-                     {{"next", "Give the path from / on; the coordinator and all agents must see it."}});
+  const auto named = FullNameOf(directory);
+  if (!named.ok()) return Annotate(named.status(), "the directory to import");
+  const absl::StatusOr<std::string> resolved = ResolvePath(*named);
+  const absl::StatusOr<ForeignKind> kind = resolved.ok() ? KindOf(*resolved) : resolved.status();
+  if (!resolved.ok() || HasReason(kind.status(), Reason::kFileMissing)) {
+    return WithMetadata(kind.status(), {{"next", "Check the path of the source."}});
   }
-  const absl::StatusOr<std::string> resolved = ResolvePath(directory);
-  if (!resolved.ok()) {
-    return WithMetadata(resolved.status(), {{"next", "Check the path of the source."}});
-  }
+  CAIRN_RETURN_IF_ERROR(kind.status());
   const std::string& real = *resolved;
-  struct stat info;
-  const bool file = stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  const bool file = *kind == ForeignKind::kFile;
   // In a hub's cache the link has the name of the file, and its target has another name.
   if (file && (absl::EndsWith(real, ".safetensors") || absl::EndsWith(directory, ".safetensors"))) {
     return MakeError(Reason::kBadRequest, absl::StrCat(directory, " is one file of a safetensors directory"),

@@ -7,7 +7,7 @@
 #include "common/base/crc32c.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "store/posix/posix_storage.h"
+#include "store/open/place.h"
 
 namespace cairn {
 
@@ -16,8 +16,7 @@ absl::StatusOr<std::unique_ptr<StoredFile>> ItemReader::OpenReader(const Manifes
   if (!file.imported()) return storage_->Open(absl::StrCat(manifest_.job, "/", manifest_.path_of(file)), options);
   options.modified_ns = file.modified_ns;
   // The reader that made the manifest has resolved the links in file names.
-  CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
-  return everything->Open(file.name.substr(1), options);
+  return OpenAnywhere(file.name, options);
 }
 
 absl::StatusOr<ItemReader::File*> ItemReader::Open(uint32_t number) {

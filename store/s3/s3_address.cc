@@ -17,7 +17,7 @@ namespace cairn {
 namespace {
 
 absl::Status BadRoot(std::string_view root, std::string_view why) {
-  return MakeError(Reason::kBadRequest, absl::StrCat("the root ", std::string(root), " ", std::string(why)),
+  return MakeError(Reason::kBadRequest, absl::StrCat(std::string(root), " ", std::string(why)),
                    {{"root", std::string(root)}});
 }
 
@@ -88,7 +88,7 @@ absl::StatusOr<S3Address> ParseS3Root(std::string_view root, const Environment& 
     path.erase(0, path.find_first_not_of('/'));
     return MakeError(
         Reason::kUnsupported,
-        absl::StrCat("the root ", std::string(root), " is in a kind of store that Cairn does not know; it knows s3://"),
+        absl::StrCat(std::string(root), " is in a kind of store that Cairn does not know; it knows s3://"),
         {{"root", std::string(root)},
          {"next", scheme == "s3" ? absl::StrCat("Write s3://", path, ".")
                                  : absl::StrCat("Give s3://BUCKET/PREFIX, or a directory; one of this name is ./",

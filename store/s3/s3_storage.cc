@@ -38,6 +38,17 @@ absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& ro
   return std::unique_ptr<S3Storage>(new S3Storage(std::move(name), std::move(client)));
 }
 
+absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::OpenBucket(const std::string& bucket, const Clock& clock,
+                                                                 const Options& options) {
+  const std::string name = absl::StrCat("s3://", bucket);
+  CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(name, FromEnvironment));
+  if (address.bucket != bucket) {  // options behind a "?" would make it another store
+    return MakeError(Reason::kBadRequest, absl::StrCat(bucket, " is no name of a bucket"), {{"root", name}});
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto client, S3Client::Open(address, clock, options));
+  return std::unique_ptr<S3Storage>(new S3Storage(name, std::move(client)));
+}
+
 absl::StatusOr<std::string> S3Storage::KeyOf(std::string_view path) const {
   CAIRN_RETURN_IF_ERROR(ConfinedComponents(path).status());
   return absl::StrCat(client_->address().prefix, std::string(path));

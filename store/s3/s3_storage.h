@@ -30,6 +30,11 @@ class S3Storage : public Storage {
   static absl::StatusOr<std::unique_ptr<S3Storage>> Open(const std::string& root, bool create, const Clock& clock,
                                                          const Options& options = {});
 
+  // Opens all of a bucket, for files that are in no root. It makes no request, so only the first one finds out whether
+  // there is such a bucket. Fails as ParseS3Root and S3Wire::Open.
+  static absl::StatusOr<std::unique_ptr<S3Storage>> OpenBucket(const std::string& bucket, const Clock& clock,
+                                                               const Options& options = {});
+
   using Storage::PutReplacing;
   using Storage::Read;
   using Storage::Sync;

@@ -20,7 +20,7 @@ inline constexpr std::string_view kMegatronCommonName = "common.pt";
 // becomes a shard, or several if its elements do not lie row-major. A value that is no tensor becomes an object whose
 // bytes are what torch.save wrote; foreign/read/torch/torch_value.h reads them. A directory of Megatron-core has one
 // more object, named kMegatronCommonName. The files have no checksums. Everything in them is untrusted, and `directory`
-// is an absolute path without symbolic links. DATA_LOSS (FILE_MISSING, FILE_TRUNCATED, BAD_FOREIGN_FILE): names file
+// is a resolved path (ResolvePath). DATA_LOSS (FILE_MISSING, FILE_TRUNCATED, BAD_FOREIGN_FILE): names file
 // and tensor. INVALID_ARGUMENT (PATH_ESCAPE): a name or a link leads out of the directory. UNIMPLEMENTED (UNSUPPORTED):
 // a dtype, a compression or a way to store a tensor that Cairn does not know. RESOURCE_EXHAUSTED (MEMORY_LIMIT),
 // UNAVAILABLE (STORAGE_ERROR).

@@ -1,7 +1,6 @@
 #include "foreign/read/deepspeed/deepspeed_directory.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -14,7 +13,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/file/confined_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/deepspeed/deepspeed_files.h"
@@ -42,23 +40,14 @@ constexpr uint64_t kMostComparedBytes = uint64_t{1} << 30;  // of the buffers of
 constexpr char kConvert[] =
     "Make a universal checkpoint of it (python -m deepspeed.checkpoint.ds_to_universal), and import that.";
 
-using Entries = std::vector<ConfinedDirectory::Entry>;
+using Entries = std::vector<ForeignEntry>;
 
 // Returns the entries of a directory; none if it does not exist. A link to a directory counts as a directory, so that
 // no file is left out; opening a file checks where the link leads.
 absl::StatusOr<Entries> List(const std::string& directory) {
-  CAIRN_ASSIGN_OR_RETURN(const auto root, ConfinedDirectory::Open("/", false));
   const absl::StatusOr<std::string> real = ResolvePath(directory);
-  if (HasReason(real.status(), Reason::kFileMissing)) return Entries();
-  CAIRN_RETURN_IF_ERROR(real.status());
-  auto entries = root->List(real->substr(1));
+  auto entries = real.ok() ? ListForeign(*real) : real.status();
   if (HasReason(entries.status(), Reason::kFileMissing)) return Entries();
-  CAIRN_RETURN_IF_ERROR(entries.status());
-  for (ConfinedDirectory::Entry& entry : *entries) {
-    std::error_code unreadable;
-    entry.directory =
-        entry.directory || std::filesystem::is_directory(absl::StrCat(directory, "/", entry.name), unreadable);
-  }
   return entries;
 }
 
@@ -409,14 +398,14 @@ absl::StatusOr<bool> DirectoryReader::AreEqual(const StoredSlice& a, const Store
 absl::StatusOr<std::vector<std::string>> FindParameters(const std::string& directory) {
   std::vector<std::string> found;
   CAIRN_ASSIGN_OR_RETURN(const Entries weights, List(absl::StrCat(directory, "/", kParameters)));
-  for (const ConfinedDirectory::Entry& weight : weights) {
+  for (const ForeignEntry& weight : weights) {
     const std::string path = absl::StrCat(kParameters, "/", weight.name);
     if (!weight.directory) {
       if (weight.name.ends_with(".pt")) found.push_back(path);
       continue;
     }
     CAIRN_ASSIGN_OR_RETURN(const Entries keys, List(absl::StrCat(directory, "/", path)));
-    for (const ConfinedDirectory::Entry& key : keys) {
+    for (const ForeignEntry& key : keys) {
       if (!key.directory && key.name.ends_with(".pt")) found.push_back(absl::StrCat(path, "/", key.name));
     }
   }
@@ -425,9 +414,8 @@ absl::StatusOr<std::vector<std::string>> FindParameters(const std::string& direc
 }
 
 bool HoldsDeepSpeed(const Entries& entries) {
-  return std::any_of(entries.begin(), entries.end(), [](const ConfinedDirectory::Entry& entry) {
-    return !entry.directory && IsDeepSpeedName(entry.name);
-  });
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const ForeignEntry& entry) { return !entry.directory && IsDeepSpeedName(entry.name); });
 }
 
 }  // namespace
@@ -437,7 +425,7 @@ absl::StatusOr<std::string> FindDeepSpeedCheckpoint(const std::string& directory
   if (HoldsDeepSpeed(entries)) return directory;
   const auto has = [&](const std::function<bool(const std::string&)>& is_meant) {
     return std::any_of(entries.begin(), entries.end(),
-                       [&](const ConfinedDirectory::Entry& entry) { return !entry.directory && is_meant(entry.name); });
+                       [&](const ForeignEntry& entry) { return !entry.directory && is_meant(entry.name); });
   };
   if (!has([](const std::string& name) { return name == kLatest; }) ||
       has([](const std::string& name) { return name.ends_with(".safetensors"); })) {
@@ -455,6 +443,7 @@ absl::StatusOr<std::string> FindDeepSpeedCheckpoint(const std::string& directory
   if (!IsPathBelow(tag)) return escapes("no path below the directory");
   CAIRN_ASSIGN_OR_RETURN(std::string below, ResolvePath(absl::StrCat(directory, "/", tag)));
   if (!below.starts_with(directory + "/")) return escapes("a link out of the directory");
+  CAIRN_RETURN_IF_ERROR(KindOf(below).status());
   CAIRN_ASSIGN_OR_RETURN(const Entries inside, List(below));
   return HoldsDeepSpeed(inside) ? below : "";
 }
@@ -463,7 +452,7 @@ absl::StatusOr<Manifest> ReadDeepSpeedDirectory(const std::string& directory) {
   CAIRN_ASSIGN_OR_RETURN(const Entries entries, List(directory));
   std::vector<std::string> names;
   bool is_universal = false;
-  for (const ConfinedDirectory::Entry& entry : entries) {
+  for (const ForeignEntry& entry : entries) {
     if (!entry.directory) names.push_back(entry.name);
     is_universal = is_universal || (entry.directory && entry.name == kParameters);
   }

@@ -12,7 +12,7 @@ namespace cairn {
 // Returns the directory of the newest checkpoint: `directory` itself if it holds files of DeepSpeed, else the directory
 // below it that its file `latest` names; "" if there is neither. `latest` is ignored if there are safetensors files
 // beside it: a trainer has made them from the checkpoint, and they are read instead. A user who wants the checkpoint
-// itself names its own directory. `directory` is an absolute path without symbolic links. DATA_LOSS (FILE_MISSING):
+// itself names its own directory. `directory` is a resolved path (ResolvePath). DATA_LOSS (FILE_MISSING):
 // `latest` names a directory that is not there. INVALID_ARGUMENT (PATH_ESCAPE): it names a path that is not below
 // `directory`.
 absl::StatusOr<std::string> FindDeepSpeedCheckpoint(const std::string& directory);

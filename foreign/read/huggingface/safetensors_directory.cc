@@ -11,12 +11,13 @@
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
-#include "common/file/confined_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/huggingface/numbered_files.h"
 #include "foreign/read/huggingface/tied_names.h"
+#include "foreign/read/source/described_files.h"
 #include "foreign/read/source/foreign_file.h"
+#include "foreign/read/source/plain_file.h"
 #include "foreign/read/source/plain_header.h"
 
 namespace cairn {
@@ -32,7 +33,8 @@ class Importer {
     CAIRN_RETURN_IF_ERROR(FindFiles());
     Digester digester;
     digester.Add("cairn import 1");
-    for (const std::string& name : files_) CAIRN_RETURN_IF_ERROR(ReadFile(name, digester));
+    CAIRN_RETURN_IF_ERROR(ReadHeaders());
+    for (OpenedFile& file : opened_) CAIRN_RETURN_IF_ERROR(AddFile(file, digester));
     CAIRN_RETURN_IF_ERROR(CheckIndex());
     CAIRN_RETURN_IF_ERROR(FindTies(digester));
     manifest_.plan_digest = digester.Finish();
@@ -129,7 +131,8 @@ class Importer {
         --missing;
         CAIRN_ASSIGN_OR_RETURN(const OpenedFile opened, Open(name));
         std::vector<std::string> held;
-        for (const PlainTensor& tensor : opened.header.tensors) held.push_back(absl::StrCat("'", tensor.name, "'"));
+        for (const PlainTensor& tensor : opened.content.header.tensors)
+          held.push_back(absl::StrCat("'", tensor.name, "'"));
         if (!held.empty()) left_out.push_back(absl::StrCat(name, " with ", FirstOf(held)));
       }
       if (missing <= 0 && left_out.empty()) continue;  // files without tensors may be left out
@@ -166,10 +169,9 @@ class Importer {
 
   // Returns the names of all safetensors files of the directory, in order.
   absl::StatusOr<std::vector<std::string>> FilesThere() const {
-    CAIRN_ASSIGN_OR_RETURN(const auto root, ConfinedDirectory::Open("/", false));
-    CAIRN_ASSIGN_OR_RETURN(const auto entries, root->List(directory_.substr(1)));
+    CAIRN_ASSIGN_OR_RETURN(const auto entries, ListForeign(directory_));
     std::vector<std::string> names;
-    for (const ConfinedDirectory::Entry& entry : entries) {
+    for (const ForeignEntry& entry : entries) {
       if (!entry.directory && entry.name.ends_with(".safetensors") && !entry.name.starts_with(".")) {
         names.push_back(entry.name);
       }
@@ -179,37 +181,40 @@ class Importer {
 
   struct OpenedFile {
     ForeignFile file;
-    std::string bytes;  // those of the header
-    PlainHeader header;
+    PlainFile content;
   };
 
   absl::StatusOr<OpenedFile> Open(const std::string& name) const {
-    CAIRN_ASSIGN_OR_RETURN(const std::string path, ResolvePath(absl::StrCat(directory_, "/", name)));
+    const std::string path = absl::StrCat(directory_, "/", name);
     CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::Open(path));
-    const uint64_t bytes = file.bytes();
-    CAIRN_ASSIGN_OR_RETURN(const std::string first, file.Read(0, std::min<uint64_t>(8, bytes)));
-    const auto annotated = [&](const absl::Status& status) {
-      return Annotate(status, absl::StrCat(directory_, "/", name), {{"file", path}});
-    };
-    const auto header_bytes = PlainHeaderBytesFrom(first, bytes);
-    if (!header_bytes.ok()) return annotated(header_bytes.status());
-    CAIRN_ASSIGN_OR_RETURN(std::string text, file.Read(0, *header_bytes));
-    auto header = ParsePlainHeader(text, bytes);
-    if (!header.ok()) return annotated(header.status());
-    return OpenedFile{std::move(file), std::move(text), *std::move(header)};
+    CAIRN_ASSIGN_OR_RETURN(PlainFile content, ReadPlainFile(file, path));
+    file.Close();  // there may be more files than a process can have open
+    return OpenedFile{std::move(file), std::move(content)};
   }
 
-  absl::Status ReadFile(const std::string& name, Digester& digester) {
-    CAIRN_ASSIGN_OR_RETURN(OpenedFile opened, Open(name));
+  absl::Status ReadHeaders() {
+    std::vector<std::optional<OpenedFile>> opened(files_.size());
+    CAIRN_RETURN_IF_ERROR(ReadEachFile(files_.size(), [&](size_t number) -> absl::Status {
+      CAIRN_ASSIGN_OR_RETURN(opened[number], Open(files_[number]));
+      return absl::OkStatus();
+    }));
+    for (std::optional<OpenedFile>& each : opened) opened_.push_back(*std::move(each));
+    return absl::OkStatus();
+  }
+
+  absl::Status AddFile(OpenedFile& opened, Digester& digester) {
     const auto number = static_cast<uint32_t>(manifest_.files.size());
     ManifestFile& file = manifest_.files.emplace_back();
+    const std::string header = std::exchange(opened.content.bytes, {});
     file.name = opened.file.path();
-    file.header_bytes = opened.bytes.size();
-    file.data_bytes = opened.file.bytes() - opened.bytes.size();
-    file.header_crc32c = Crc32c(opened.bytes.data(), opened.bytes.size());
+    file.header_bytes = header.size();
+    file.data_bytes = opened.file.bytes() - header.size();
+    file.header_crc32c = Crc32c(header.data(), header.size());
+    // The header of a file that was trained on is the same.
+    file.modified_ns = opened.file.modified_ns();
     opened.file.AddTo(digester);
-    digester.Add(Digest(opened.bytes));
-    std::vector<PlainTensor>& tensors = opened.header.tensors;
+    digester.Add(Digest(header));
+    std::vector<PlainTensor>& tensors = opened.content.header.tensors;
     for (uint32_t i = 0; i < tensors.size(); ++i) {
       const std::string tensor = tensors[i].name;
       const auto [at, fresh] = tensors_.try_emplace(tensor, Found{std::move(tensors[i]), number, i});
@@ -219,7 +224,8 @@ class Importer {
             file.name);
       }
     }
-    metadata_.insert(metadata_.end(), opened.header.metadata.begin(), opened.header.metadata.end());
+    const auto& metadata = opened.content.header.metadata;
+    metadata_.insert(metadata_.end(), metadata.begin(), metadata.end());
     return absl::OkStatus();
   }
 
@@ -269,6 +275,7 @@ class Importer {
   const std::string directory_;
   std::optional<PlainIndex> index_;
   std::vector<std::string> files_;
+  std::vector<OpenedFile> opened_;  // in the order of `files_`
   std::map<std::string, Found> tensors_;
   std::vector<std::pair<std::string, std::string>> metadata_;  // of all files
   Manifest manifest_;

@@ -10,9 +10,9 @@
 namespace cairn {
 
 // Reads the headers of all files that model.safetensors.index.json names, or, without an index, of all that end in
-// .safetensors. Each tensor becomes one shard. Names that tied_names.h finds are aliases. A file's name is its absolute
-// path without symbolic links (Hugging Face's cache has some, which are resolved here). Only the headers have
-// checksums. Everything in the files is untrusted, and `directory` is an absolute path without symbolic links.
+// .safetensors. Each tensor becomes one shard. Names that tied_names.h finds are aliases. A file's name is its full
+// name without symbolic links (Hugging Face's cache has some, which are resolved here). Only the headers have
+// checksums. Everything in the files is untrusted, and `directory` is a resolved path (ResolvePath).
 // DATA_LOSS (FILE_MISSING): the directory has no such file, or a file of a numbered set (NumberedFiles) is missing;
 // (FILE_TRUNCATED, BAD_SAFETENSORS): names file and tensor, also when index and files disagree, or the index lists only
 // a part of a numbered set. UNIMPLEMENTED (UNSUPPORTED): a tensor has a dtype that Cairn does not know. UNAVAILABLE

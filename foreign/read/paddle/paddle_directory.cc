@@ -8,7 +8,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/file/confined_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "foreign/read/paddle/paddle_file.h"
@@ -16,7 +15,7 @@
 #include "foreign/read/source/described_files.h"
 #include "foreign/read/source/foreign_file.h"
 #include "foreign/read/source/foreign_manifest.h"
-#include "foreign/read/source/plain_header.h"
+#include "foreign/read/source/plain_file.h"
 #include "foreign/read/source/strided_tensor.h"
 
 namespace cairn {
@@ -28,22 +27,14 @@ constexpr std::string_view kMetadataEnding = ".metadata";
 using Arrays = absl::flat_hash_map<std::string, StridedTensor>;
 
 absl::StatusOr<Arrays> ReadSafetensors(const ForeignFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string first, file.Read(0, std::min<uint64_t>(8, file.bytes())));
-  const auto annotated = [&](const absl::Status& status) {
-    return Annotate(status, file.path(), {{"file", file.path()}});
-  };
-  const auto header_bytes = PlainHeaderBytesFrom(first, file.bytes());
-  if (!header_bytes.ok()) return annotated(header_bytes.status());
-  CAIRN_ASSIGN_OR_RETURN(const std::string header, file.Read(0, *header_bytes));
-  const auto parsed = ParsePlainHeader(header, file.bytes());
-  if (!parsed.ok()) return annotated(parsed.status());
+  CAIRN_ASSIGN_OR_RETURN(const PlainFile plain_file, ReadPlainFile(file, file.path()));
   Arrays arrays;
-  for (const PlainTensor& plain : parsed->tensors) {
+  for (const PlainTensor& plain : plain_file.header.tensors) {
     StridedTensor& array = arrays[plain.name];
     array.dtype = plain.dtype;
     array.shape = plain.shape;
     array.strides = RowMajorStrides(plain.shape);
-    array.offset = *header_bytes + plain.begin;
+    array.offset = plain_file.bytes.size() + plain.begin;
   }
   return arrays;
 }
@@ -177,12 +168,11 @@ absl::StatusOr<DirectoryReader::Pieces> DirectoryReader::PiecesOf(const PaddleSh
 }  // namespace
 
 absl::StatusOr<std::string> FindPaddleMetadata(const std::string& directory) {
-  CAIRN_ASSIGN_OR_RETURN(const auto root, ConfinedDirectory::Open("/", false));
-  const auto entries = root->List(directory.substr(1));
+  const auto entries = ListForeign(directory);
   if (HasReason(entries.status(), Reason::kFileMissing)) return "";
   CAIRN_RETURN_IF_ERROR(entries.status());
   std::vector<std::string> names;
-  for (const ConfinedDirectory::Entry& entry : *entries) {
+  for (const ForeignEntry& entry : *entries) {
     if (entry.directory || !entry.name.ends_with(kMetadataEnding)) continue;
     const std::string number = entry.name.substr(0, entry.name.size() - kMetadataEnding.size());
     if (!number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit)) names.push_back(entry.name);

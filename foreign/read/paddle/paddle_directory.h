@@ -15,7 +15,7 @@ absl::StatusOr<std::string> FindPaddleMetadata(const std::string& directory);
 
 // Reads the metadata of that name and, for each file that it names, the places of the arrays: in a pickle (`*.distcp`)
 // or in a safetensors file. Several threads read one file each. The files have no checksums. Everything in them is
-// untrusted, and `directory` is an absolute path without symbolic links. DATA_LOSS (FILE_MISSING, BAD_FOREIGN_FILE,
+// untrusted, and `directory` is a resolved path (ResolvePath). DATA_LOSS (FILE_MISSING, BAD_FOREIGN_FILE,
 // BAD_SAFETENSORS, FILE_TRUNCATED): names file and tensor, also when metadata and files disagree. RESOURCE_EXHAUSTED
 // (MEMORY_LIMIT): a file has so many arrays that their names do not fit into memory. Also fails as ReadPaddleMetadata
 // does.

@@ -38,7 +38,7 @@ class PaddleFile {
 // Returns true if a file begins as a pickle, not as an archive of torch.save.
 bool IsPickle(const std::string& path);
 
-// Reads the tensors of a `.pdparams` or `.pdopt` file at an absolute path without symbolic links. Fails as
+// Reads the tensors of a `.pdparams` or `.pdopt` file at a resolved path (ResolvePath). Fails as
 // PaddleFile::Open and ReadTensorTree do.
 absl::StatusOr<Manifest> ReadPaddleFile(const std::string& path, std::vector<std::string>* left_out = nullptr);
 

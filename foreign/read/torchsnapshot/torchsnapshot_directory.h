@@ -18,7 +18,7 @@ inline constexpr std::string_view kTorchsnapshotMetadataName = ".snapshot_metada
 // up one tensor. If several ranks have an entry of the same path with different contents, there is one tensor or object
 // for each rank, with ".rank0" and so on behind its name. A value that the metadata itself contains becomes an object
 // whose bytes are its entry; foreign/read/torch/torch_value.h reads them. The files have no checksums. Everything in
-// them is untrusted, and `directory` is an absolute path without symbolic links. DATA_LOSS (FILE_MISSING,
+// them is untrusted, and `directory` is a resolved path (ResolvePath). DATA_LOSS (FILE_MISSING,
 // FILE_TRUNCATED, BAD_FOREIGN_FILE): names file and tensor. INVALID_ARGUMENT (PATH_ESCAPE, BAD_NAME, NAME_COLLISION).
 // UNIMPLEMENTED (UNSUPPORTED): the metadata is YAML that is no JSON, which older versions wrote, or an entry has a type
 // or a dtype that Cairn does not know.

@@ -7,12 +7,16 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from cairn._base import wire
 from cairn._base.errors import Error
 from cairn._state.layout import DeclaredState
+
+# "s3://bucket/prefix", and what was meant to be such an address.
+_ADDRESS = re.compile("[A-Za-z0-9]+:/")
 
 # A mapping is a list of statements, a text with one per line, a file, or an aoa_config.
 MappingLike = Sequence[str] | str | os.PathLike[str] | dict[str, Any]
@@ -27,7 +31,9 @@ def declare_mapping(declared: DeclaredState, mapping: MappingLike | None,
     if source is not None:
         if not isinstance(source, (str, os.PathLike)):
             raise Error("BAD_REQUEST", f"source is a directory's path, not {source!r}")
-        wish.import_directory = os.path.abspath(os.fspath(source))
+        path = os.fspath(source)
+        # An address stays as it is; a directory of such a name is "./s3:/...".
+        wish.import_directory = path if _ADDRESS.match(path) else os.path.abspath(path)
     extra = wish.SerializeToString(deterministic=True)
     if not extra:
         return declared

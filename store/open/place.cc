@@ -1,0 +1,120 @@
+#include "store/open/place.h"
+
+#include <list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/format/full_name.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/open/open_storage.h"
+#include "store/posix/posix_storage.h"
+#include "store/s3/s3_address.h"
+#include "store/s3/s3_storage.h"
+
+namespace cairn {
+namespace {
+
+// Whoever asks may name any number of buckets, and each has connections and threads.
+constexpr size_t kMostBuckets = 16;
+
+// A file that keeps its storage, which may be forgotten meanwhile.
+class FileOfPlace : public StoredFile {
+ public:
+  FileOfPlace(std::shared_ptr<Storage> storage, std::unique_ptr<StoredFile> file, Cache cache)
+      : StoredFile({file->path(), file->bytes(), file->modified(), file->identity()}, cache),
+        storage_(std::move(storage)),
+        file_(std::move(file)) {}
+
+  using StoredFile::Read;
+  Way Begin(uint64_t offset, uint64_t size) override { return file_->Begin(offset, size); }
+  absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) override {
+    return file_->Read(way, offset, size, to, in_place);
+  }
+
+ private:
+  const std::shared_ptr<Storage> storage_;
+  const std::unique_ptr<StoredFile> file_;
+};
+
+class Storages {
+ public:
+  absl::StatusOr<std::shared_ptr<Storage>> FileSystem() {
+    MutexLock lock(mutex_);
+    if (file_system_ == nullptr) {
+      CAIRN_ASSIGN_OR_RETURN(file_system_, PosixStorage::Open("/", /*create=*/false));
+    }
+    return file_system_;
+  }
+
+  absl::StatusOr<std::shared_ptr<Storage>> Bucket(const std::string& name) {
+    std::shared_ptr<Storage> forgotten;  // is closed, if nobody uses it, when the lock is free again
+    MutexLock lock(mutex_);
+    for (auto at = buckets_.begin(); at != buckets_.end(); ++at) {
+      if (at->first != name) continue;
+      buckets_.splice(buckets_.begin(), buckets_, at);
+      return at->second;
+    }
+    CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<Storage> opened, S3Storage::OpenBucket(name, Clock::Real()));
+    buckets_.emplace_front(name, opened);
+    if (buckets_.size() > kMostBuckets) {
+      forgotten = std::move(buckets_.back().second);
+      buckets_.pop_back();
+    }
+    return opened;
+  }
+
+ private:
+  Mutex mutex_;
+  std::shared_ptr<Storage> file_system_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::pair<std::string, std::shared_ptr<Storage>>> buckets_ ABSL_GUARDED_BY(mutex_);  // the last used first
+};
+
+// It is never destroyed: threads may still read when the process ends.
+Storages& Kept() {
+  static Storages* const kept = new Storages();
+  return *kept;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FullNameOf(std::string_view text) {
+  const std::string name(text);
+  if (IsDirectoryRoot(text)) {
+    if (text.starts_with('/') && text.find('\0') == text.npos) return name;
+    return MakeError(
+        Reason::kBadRequest, absl::StrCat("an absolute path or s3://BUCKET/PREFIX is needed, not '", name, "'"),
+        {{"next", "Give the path from / on; the coordinator and all agents must see it. Or give an address."}});
+  }
+  if (const size_t question = text.find('?'); text.starts_with(kObjectScheme) && question != text.npos) {
+    return MakeError(Reason::kBadRequest, absl::StrCat(name, " has options behind its \"?\", which only a root may have"),
+                     {{"next", absl::StrCat("Give ", name.substr(0, question),
+                                            ", and set AWS_ENDPOINT_URL_S3 and AWS_REGION where they are needed.")}});
+  }
+  CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(text, FromEnvironment));
+  std::string whole = absl::StrCat(std::string(kObjectScheme), address.bucket, "/", address.prefix);
+  whole.pop_back();
+  return whole;
+}
+
+absl::StatusOr<Place> FindPlace(const std::string& full_name) {
+  if (!full_name.starts_with(kObjectScheme)) {
+    if (!full_name.starts_with('/')) return FullNameOf(full_name).status();
+    CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().FileSystem());
+    return Place{std::move(storage), full_name.substr(1)};
+  }
+  const std::string rest = full_name.substr(kObjectScheme.size());
+  const size_t slash = rest.find('/');
+  CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().Bucket(rest.substr(0, slash)));
+  return Place{std::move(storage), slash == rest.npos ? "" : rest.substr(slash + 1)};
+}
+
+absl::StatusOr<std::unique_ptr<StoredFile>> OpenAnywhere(const std::string& full_name, const OpenOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(Place place, FindPlace(full_name));
+  CAIRN_ASSIGN_OR_RETURN(auto file, place.storage->Open(place.path, options));
+  return std::make_unique<FileOfPlace>(std::move(place.storage), std::move(file), options.cache);
+}
+
+}  // namespace cairn

@@ -1,0 +1,96 @@
+#include "store/open/place.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
+#include "common/format/full_name.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+TEST(PlaceTest, FullNameOf_AnAddress_HasNoSlashTooMany) {
+  EXPECT_EQ(*FullNameOf("/models//llama/"), "/models//llama/") << "a path is resolved where it is read";
+  EXPECT_EQ(*FullNameOf("s3://models"), "s3://models");
+  EXPECT_EQ(*FullNameOf("s3://models/"), "s3://models");
+  EXPECT_EQ(*FullNameOf("s3://models//a//b/"), "s3://models/a/b");
+}
+
+TEST(PlaceTest, FullNameOf_WhatIsNoPlace_IsRefusedAndSaysWhatToGive) {
+  for (const char* text : {"", "llama", "./s3://models/a", "../x", "s3://", "s3:///x", "s3://Models/x", "s3://models/../x",
+                           "s3://models/a/./b"}) {
+    EXPECT_TRUE(HasReason(FullNameOf(text).status(), Reason::kBadRequest)) << text << FullNameOf(text).status();
+  }
+  EXPECT_TRUE(HasReason(FullNameOf(std::string("/a\0b", 4)).status(), Reason::kBadRequest));
+  for (const char* text : {"gs://models/x", "s3:/models/x"}) {
+    EXPECT_TRUE(HasReason(FullNameOf(text).status(), Reason::kUnsupported)) << text;
+  }
+  const absl::Status options = FullNameOf("s3://models/x?endpoint=http://store").status();
+  EXPECT_TRUE(HasReason(options, Reason::kBadRequest)) << options;
+  EXPECT_NE(NextActionOf(options).find("Give s3://models/x, and set AWS_ENDPOINT_URL_S3"), std::string::npos);
+}
+
+TEST(PlaceTest, FindPlace_AnAddress_IsABucketAndAKey) {
+  const auto place = FindPlace("s3://models/a/b?c");
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_EQ(place->storage->root(), "s3://models");
+  EXPECT_EQ(place->path, "a/b?c");
+  EXPECT_EQ(place->storage->FullPath(place->path), "s3://models/a/b?c");
+  EXPECT_EQ(FindPlace("s3://models/other")->storage, place->storage) << "it is opened once";
+  EXPECT_EQ(FindPlace("s3://models")->path, "");
+  for (const char* name : {"s3://Models/x", "s3://models?region=x/y", "s3:///x"}) {
+    EXPECT_TRUE(HasReason(FindPlace(name).status(), Reason::kBadRequest)) << name;
+  }
+}
+
+TEST(PlaceTest, FindPlace_ManyBuckets_ForgetsThoseThatWereUsedFirst) {
+  const auto kept = FindPlace("s3://bucket-kept/x");
+  const std::weak_ptr<Storage> first = FindPlace("s3://bucket-first/x")->storage;
+  EXPECT_FALSE(first.expired());
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(FindPlace(absl::StrCat("s3://bucket-", i, "/x")).ok());
+    EXPECT_EQ(FindPlace("s3://bucket-kept/x")->storage, kept->storage);
+  }
+  EXPECT_TRUE(first.expired());
+}
+
+TEST(PlaceTest, OpenAnywhere_AFileOfThisMachine_IsReadByItsFullName) {
+  const std::string directory = absl::StrCat(testing::TempDir(), "/place-", RandomToken(6));
+  std::filesystem::create_directories(directory);
+  const std::string top = std::filesystem::canonical(directory).string();
+  std::ofstream(top + "/file") << "content";
+  std::filesystem::create_symlink("file", top + "/link");
+  ASSERT_EQ(mkfifo((top + "/pipe").c_str(), 0600), 0);
+  const auto file = OpenAnywhere(top + "/file");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->path(), top + "/file");
+  EXPECT_EQ(*ReadAll(**file, 100), "content");
+  EXPECT_TRUE(HasReason(OpenAnywhere(top + "/file", {.bytes = 8}).status(), Reason::kFileTruncated));
+  EXPECT_TRUE(HasReason(OpenAnywhere(top + "/none").status(), Reason::kFileMissing));
+  EXPECT_TRUE(HasReason(OpenAnywhere(top + "/link").status(), Reason::kPathEscape));
+  EXPECT_TRUE(HasReason(OpenAnywhere(top + "/../x").status(), Reason::kPathEscape));
+  EXPECT_FALSE(OpenAnywhere(top).ok());
+  const absl::Status pipe = OpenAnywhere(top + "/pipe").status();
+  EXPECT_NE(pipe.message().find("no regular file"), std::string::npos) << pipe;
+  std::filesystem::remove_all(top);
+}
+
+TEST(PlaceTest, OpenAnywhere_AKeyThatLeavesItsDirectory_IsRefusedWithoutARequest) {
+  for (const char* name : {"s3://models/a/../b", "s3://models//b", "s3://models/b/", "s3://models/./b", "s3://models"}) {
+    EXPECT_TRUE(HasReason(OpenAnywhere(name).status(), Reason::kPathEscape)) << name;
+  }
+}
+
+TEST(FullNameTest, IsFullName_AbsolutePathsAndAddresses) {
+  for (const char* name : {"/a", "s3://bucket/key"}) EXPECT_TRUE(IsFullName(name)) << name;
+  for (const char* name : {"", "rank00000-bin00", "s3:/bucket", "a/s3://b"}) EXPECT_FALSE(IsFullName(name)) << name;
+}
+
+}  // namespace
+}  // namespace cairn
