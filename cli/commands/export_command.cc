@@ -154,15 +154,6 @@ absl::StatusOr<Written> ExportToMegatron(Storage& storage, const Manifest& manif
   return written;
 }
 
-absl::Status CheckDirectory(const std::string& directory) {
-  if (IsDirectoryRoot(directory)) return absl::OkStatus();
-  return MakeError(
-      Reason::kBadRequest,
-      absl::StrCat("--to ", directory, ": --to is a directory of this machine, and no object store"),
-      {{"directory", directory},
-       {"next", "Export to a directory, then copy it by a tool of the store, as `aws s3 cp --recursive`."}});
-}
-
 // Below a root, the exported directory would look like a job.
 absl::Status CheckOutsideRoots(const std::string& directory) {
   const std::optional<std::string> root = IsRoot(directory) ? directory : RootAbove(directory);
@@ -186,8 +177,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     return MakeError(Reason::kBadRequest, "--like is for --as huggingface",
                      {{"next", "Omit --like: the other formats do not have a model's files."}});
   }
-  CAIRN_RETURN_IF_ERROR(CheckDirectory(arguments.directory));
-  CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
+  if (IsDirectoryRoot(arguments.directory)) CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(arguments.root, name.job));
@@ -248,7 +238,7 @@ void AddExportCommand(Command app, CommandContext& context) {
   command.AddOption("--root", arguments->root, "The storage").Required();
   command
       .AddOption("--to", arguments->directory,
-                 "Directory of this machine to write into; it is made if missing, but its parents are not")
+                 "Directory to write into, which is made if missing, but its parents are not; or s3://BUCKET/PREFIX")
       .Required();
   command
       .AddOption("--as", arguments->form,
@@ -256,8 +246,9 @@ void AddExportCommand(Command app, CommandContext& context) {
                  "Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
       .OneOf({kHuggingFace, kDcp, kMegatron, kPaddle})
       .ShowDefault();
-  command.AddOption("--like", arguments->like,
-                    "A model's directory: its config.json, tokenizer and other small files are copied");
+  command.AddOption(
+      "--like", arguments->like,
+      "A model's directory or s3://BUCKET/PREFIX: its config.json, tokenizer and other small files are copied");
   AddChoiceOptions(command, arguments->choice);
   command.AddOption("--max-shard-size", arguments->max_shard_size, "Maximum size of a file").ShowDefault();
   AddReadingOptions(command, arguments->reading);

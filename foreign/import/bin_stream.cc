@@ -13,8 +13,6 @@
 namespace cairn {
 namespace {
 
-// The size of one write.
-constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
 // Enough threads that the disk always has writes to do, even while some threads compute checksums.
 constexpr int kThreads = 4;
 
@@ -41,7 +39,7 @@ absl::StatusOr<BinStream> BinStream::Create(Storage& storage, BinDescription des
 }
 
 absl::Status BinStream::Append(char* bytes, uint64_t size) {
-  if (written_ % kIoAlignment != 0 || size > description_.data_bytes - written_) {
+  if (written_ % kPieceBytes != 0 || size > description_.data_bytes - written_) {
     return MakeError(Reason::kInternal, absl::StrCat(Path(), ": ", size, " bytes at ", written_));
   }
   const uint64_t padded = RoundUpToIo(size);

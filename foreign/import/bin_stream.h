@@ -36,9 +36,11 @@ class BinStream {
   static absl::StatusOr<BinStream> Create(Storage& storage, BinDescription description);
 
   uint64_t written() const { return written_; }
-  // Appends data, with direct I/O where the file system has it. All but the last piece must be a multiple of
-  // kIoAlignment, and `bytes` must be aligned to it. The memory behind the data may be overwritten, up to the next such
-  // multiple.
+  // Every call of Append but the last one for a file has a multiple of so many bytes, because object stores want large
+  // parts.
+  static constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
+  // Appends data, with direct I/O where the file system has it. `bytes` must be aligned to kIoAlignment. The memory
+  // behind the data may be overwritten, up to the next such multiple.
   absl::Status Append(char* bytes, uint64_t size);
   // Writes the header, makes the file durable and gives it its name. `object_bytes` has the true lengths of the file's
   // objects, in their order.

@@ -47,8 +47,9 @@ class BinsWriter {
   absl::StatusOr<std::vector<RankResult>> Run(const std::string& directory, const BinIdentity& identity) {
     CAIRN_RETURN_IF_ERROR(WithMemory("for the windows of an import; lower --memory", [&] {
       const uint64_t bytes = BytesOfWindow();
-      for (AlignedBuffer& window : windows_) window = AlignedBuffer(bytes + kIoAlignment);
-      window_bytes_ = bytes;
+      // Besides its own bytes a window takes those that the last one leaves behind its last whole piece.
+      window_bytes_ = bytes + BinStream::kPieceBytes;
+      for (AlignedBuffer& window : windows_) window = AlignedBuffer(window_bytes_ + kIoAlignment);
       return absl::OkStatus();
     }));
     std::vector<RankResult> results;
@@ -78,7 +79,8 @@ class BinsWriter {
 
   // A tensor that fits into a window is not cut, because a cut tensor that is permuted would be read in several passes.
   uint64_t BytesOfWindow() const {
-    WindowSizes sizes = {.memory_bytes = options_.memory_bytes, .reader_bytes = reader_.buffer_bytes()};
+    WindowSizes sizes = {.memory_bytes = options_.memory_bytes,
+                         .reader_bytes = reader_.buffer_bytes() + 2 * BinStream::kPieceBytes};
     for (const ImportRank& rank : plan_.ranks) {
       for (const StoredItem& item : rank.items) sizes.largest_part = std::max(sizes.largest_part, item.bytes());
       for (const v1::PlannedFile& file : rank.part.files()) {
@@ -118,7 +120,7 @@ class BinsWriter {
     const int64_t elements = *ElementCount(tensor.plain.shape);
     const auto width = static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
     for (int64_t begin = 0; begin < elements;) {
-      // The last element may reach into the page behind the window.
+      // The last element may reach into the memory behind the window.
       const auto room = static_cast<int64_t>((window_bytes_ - filled_ + width - 1) / width);
       const int64_t end = std::min(elements, begin + room);
       parts_.push_back({&tensor, begin, end, filled_});
@@ -146,12 +148,13 @@ class BinsWriter {
     return absl::OkStatus();
   }
 
-  // Fills the window and begins to write it. Bytes behind its last whole page go to the begin of the next window,
+  // Fills the window and begins to write it. Bytes behind its last whole piece go to the begin of the next window,
   // unless this window is the file's `last`.
   absl::Status Flush(BinStream& stream, bool last) {
     CAIRN_RETURN_IF_ERROR(reader_.Read(parts_, window().data()));
     parts_.clear();
-    const uint64_t size = last ? filled_ : filled_ / kIoAlignment * kIoAlignment, rest = filled_ - size;
+    const uint64_t size = last ? filled_ : filled_ / BinStream::kPieceBytes * BinStream::kPieceBytes,
+                   rest = filled_ - size;
     char* const bytes = window().data();
     // The previous window must be written before the rest goes into its memory.
     CAIRN_RETURN_IF_ERROR(background_.Wait());

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "foreign/tensors/tensor_reader.h"
-#include "foreign/write/output_directory.h"
+#include "foreign/write/export_output.h"
 #include "foreign/write/window_stream.h"
 #include "store/storage/storage.h"
 
@@ -30,16 +31,17 @@ struct WriteExportOptions {
   std::function<bool()> interrupted;
 };
 
-// Opens a directory for one export and writes files into it, one after the other. Not thread-safe.
+// Opens a directory, or a prefix of an object store, for one export and writes files into it, one after the other. Not
+// thread-safe.
 class ExportWriter {
  public:
   // All of them must outlive it.
   ExportWriter(Storage& storage, const Manifest& manifest, const std::string& directory,
                const WriteExportOptions& options);
 
-  // Opens the directory (OutputDirectory::Open), calls `write`, which writes all files, and gives the files their
+  // Opens the directory (ExportOutput::Open), calls `write`, which writes all files, and gives the files their
   // names. Returns how many files an earlier export had finished. After an error, finished files may stay: see
-  // OutputDirectory::Abandon. CANCELLED (INTERRUPTED).
+  // ExportOutput::Abandon. Fails as FullNameOf does for an address. CANCELLED (INTERRUPTED).
   absl::StatusOr<size_t> Run(const std::function<bool(std::string_view name)>& is_output,
                              const std::function<absl::Status()>& write);
 
@@ -55,13 +57,14 @@ class ExportWriter {
   TensorReader& reader() { return reader_; }
   WindowStream& stream() { return stream_; }
   // Returns the directory, for small files.
-  OutputDirectory& output() { return output_; }
+  ExportOutput& output() { return *output_; }
 
  private:
   const WriteExportOptions& options_;
-  OutputDirectory output_;
+  const std::string directory_;
+  std::unique_ptr<ExportOutput> output_;
   TensorReader reader_;
-  WindowStream stream_{output_};
+  WindowStream stream_;
   uint64_t done_ = 0;
   size_t finished_before_ = 0;
 };

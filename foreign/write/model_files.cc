@@ -3,12 +3,13 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "foreign/read/source/foreign_path.h"
+#include "store/open/open_storage.h"
+#include "store/open/place.h"
 
 namespace cairn {
 namespace {
@@ -33,23 +34,18 @@ constexpr const char* kPatterns[] = {kConfig,
 }  // namespace
 
 absl::StatusOr<std::vector<ModelFile>> FindModelFiles(const std::string& directory) {
-  namespace fs = std::filesystem;
-  std::vector<ModelFile> files;
-  std::error_code error;
-  fs::directory_iterator entry(directory, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  const auto named = IsDirectoryRoot(directory) ? directory : FullNameOf(directory);
+  const auto entries = named.ok() ? ListForeign(*named) : named.status();
+  if (!entries.ok()) {
+    return Annotate(entries.status(), absl::StrCat("cannot list ", directory), {{"next", "Correct --like."}});
+  }
+  std::vector<ModelFile> files;  // by name, as the entries are
+  for (const ForeignEntry& entry : *entries) {
     const bool wanted = std::any_of(std::begin(kPatterns), std::end(kPatterns), [&](const char* pattern) {
-      return fnmatch(pattern, name.c_str(), FNM_PERIOD) == 0;
+      return fnmatch(pattern, entry.name.c_str(), FNM_PERIOD) == 0;
     });
-    std::error_code unreadable;
-    if (wanted && entry->is_regular_file(unreadable)) files.push_back({name, entry->path().string()});
+    if (wanted && !entry.directory) files.push_back({entry.name, absl::StrCat(*named, "/", entry.name)});
   }
-  if (error) {
-    return MakeError(Reason::kFileMissing, absl::StrCat("cannot list ", directory, ": ", error.message()),
-                     {{"file", directory}, {"next", "Correct --like."}});
-  }
-  std::sort(files.begin(), files.end(), [](const ModelFile& a, const ModelFile& b) { return a.name < b.name; });
   if (std::none_of(files.begin(), files.end(), [](const ModelFile& file) { return file.name == kConfig; })) {
     return MakeError(Reason::kFileMissing, absl::StrCat(directory, " has no ", kConfig, ", so it is no model"),
                      {{"file", directory}, {"next", "Correct --like."}});

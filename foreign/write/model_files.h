@@ -14,9 +14,10 @@ struct ModelFile {
   std::string path;
 };
 
-// Returns the configurations, the tokenizer's files, the templates and the Python files of a directory, by name; links,
-// as in Hugging Face's cache, are followed. They are only copied: nothing reads or runs them. DATA_LOSS (FILE_MISSING):
-// the directory, or its config.json, is not there.
+// Returns the configurations, the tokenizer's files, the templates and the Python files of a directory, or of a prefix
+// in an object store, by name; links, as in Hugging Face's cache, are followed. They are only copied: nothing runs
+// them. DATA_LOSS (FILE_MISSING): the directory, or its config.json, is not there. Else fails as FullNameOf and
+// ListForeign do.
 absl::StatusOr<std::vector<ModelFile>> FindModelFiles(const std::string& directory);
 
 }  // namespace cairn

@@ -17,12 +17,12 @@
 #include "common/file/confined_path.h"
 #include "common/file/direct_io.h"
 #include "common/file/errno_error.h"
-#include "common/file/full_transfer.h"
 #include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "foreign/read/source/foreign_file.h"
 #include "store/posix/posix_file.h"
 
 namespace cairn {
@@ -30,20 +30,11 @@ namespace {
 
 constexpr std::string_view kTemporaryPrefix = ".tmp-export-";
 constexpr std::string_view kFinishedPrefix = ".tmp-export-done-";
-constexpr size_t kCopiedBytes = size_t{1} << 20;
+constexpr uint64_t kCopiedBytes = uint64_t{1} << 20;
 // A finished file is read by kThreads threads, in pieces of this many bytes.
 constexpr int kThreads = 2;
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 constexpr size_t kChecksumDigits = 8;
-
-// If checkpoints of two libraries are in one directory, it depends on chance which one is read.
-bool IsOfACheckpoint(std::string_view name) {
-  for (const std::string_view ending :
-       {".safetensors", ".safetensors.index.json", ".distcp", ".metadata", ".snapshot_metadata"}) {
-    if (name.ends_with(ending)) return true;
-  }
-  return false;
-}
 
 // The parts of the temporary name of a finished file; views into that name.
 struct FinishedName {
@@ -92,6 +83,37 @@ absl::StatusOr<std::optional<uint32_t>> ChecksumOf(ConfinedDirectory& storage, c
   }
   return all;
 }
+
+class FileOfDirectory : public OutputFile {
+ public:
+  FileOfDirectory(OutputDirectory& output, UniqueFd fd, std::string name, uint64_t bytes)
+      : output_(output), fd_(std::move(fd)), name_(std::move(name)) {
+    // A smaller file has no whole block to try direct I/O with.
+    if (bytes >= kIoAlignment) BeginDirectIo(fd_.get());
+  }
+
+  absl::Status Write(uint64_t offset, std::string_view bytes) override {
+    const std::string_view blocks = bytes.substr(0, bytes.size() / kIoAlignment * kIoAlignment);
+    if (!blocks.empty()) CAIRN_RETURN_IF_ERROR(output_.Write(fd_.get(), name_, offset, blocks));
+    if (blocks.size() < bytes.size()) rest_ = {offset + blocks.size(), std::string(bytes.substr(blocks.size()))};
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish(uint32_t crc32c) override {
+    // Only now no other thread writes past the page cache.
+    if (!rest_.second.empty()) {
+      if (const int error = EndDirectIo(fd_.get()); error != 0) return ErrnoError(error, "set up", name_);
+      CAIRN_RETURN_IF_ERROR(output_.Write(fd_.get(), name_, rest_.first, rest_.second));
+    }
+    return output_.Finish(fd_.get(), name_, crc32c);
+  }
+
+ private:
+  OutputDirectory& output_;
+  const UniqueFd fd_;
+  const std::string name_;
+  std::pair<uint64_t, std::string> rest_;  // what is behind the last whole block; one piece alone has it
+};
 
 }  // namespace
 
@@ -150,6 +172,11 @@ absl::Status OutputDirectory::Open(const std::function<bool(std::string_view nam
   }
   for (const std::string& temporary : useless) unlinkat(fd_.get(), temporary.c_str(), 0);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputDirectory::Begin(const std::string& name, uint64_t bytes) {
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, Create(name, bytes));
+  return std::make_unique<FileOfDirectory>(*this, std::move(fd), name, bytes);
 }
 
 std::vector<std::string> OutputDirectory::FindFinished(const std::vector<std::string>& temporaries) {
@@ -275,29 +302,25 @@ absl::Status OutputDirectory::Add(const std::string& name, std::string_view byte
 }
 
 absl::Status OutputDirectory::Copy(const std::string& name, const std::string& source) {
-  const UniqueFd from(open(source.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!from.valid()) return ErrnoError(errno, "open", source);
-  uint64_t bytes = 0;
+  CAIRN_ASSIGN_OR_RETURN(const ForeignFile from, ForeignFile::Open(source));
   uint32_t crc32c = 0;
-  const auto for_each_piece = [&](const std::function<absl::Status(std::string_view)>& visit) -> absl::Status {
-    std::string piece(kCopiedBytes, '\0');
-    bytes = 0;
+  const auto for_each_piece = [&](const std::function<absl::Status(uint64_t, std::string_view)>& visit) {
     crc32c = 0;
-    for (size_t got = kCopiedBytes; got == kCopiedBytes; bytes += got) {
-      const int error = ReadFullyAt(from.get(), piece.data(), kCopiedBytes, bytes, got);
-      if (error != 0) return ErrnoError(error, "read", source);
-      crc32c = ExtendCrc32c(crc32c, piece.data(), got);
-      CAIRN_RETURN_IF_ERROR(visit(std::string_view(piece).substr(0, got)));
+    for (uint64_t at = 0; at < from.bytes(); at += kCopiedBytes) {
+      CAIRN_ASSIGN_OR_RETURN(const std::string piece, from.Read(at, std::min(kCopiedBytes, from.bytes() - at)));
+      crc32c = ExtendCrc32c(crc32c, piece.data(), piece.size());
+      CAIRN_RETURN_IF_ERROR(visit(at, piece));
     }
     return absl::OkStatus();
   };
   if (found_.contains(name)) {
-    CAIRN_RETURN_IF_ERROR(for_each_piece([](std::string_view) { return absl::OkStatus(); }));
-    CAIRN_ASSIGN_OR_RETURN(const bool taken, Take(name, bytes, crc32c, nullptr));
+    CAIRN_RETURN_IF_ERROR(for_each_piece([](uint64_t, std::string_view) { return absl::OkStatus(); }));
+    CAIRN_ASSIGN_OR_RETURN(const bool taken, Take(name, from.bytes(), crc32c, nullptr));
     if (taken) return absl::OkStatus();
   }
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd to, Create(name, 0));
-  CAIRN_RETURN_IF_ERROR(for_each_piece([&](std::string_view piece) { return Write(to.get(), name, bytes, piece); }));
+  CAIRN_RETURN_IF_ERROR(
+      for_each_piece([&](uint64_t at, std::string_view piece) { return Write(to.get(), name, at, piece); }));
   return Finish(to.get(), name, crc32c);
 }
 

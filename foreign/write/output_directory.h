@@ -18,31 +18,37 @@
 #include "absl/status/statusor.h"
 #include "common/file/confined_directory.h"
 #include "common/file/unique_fd.h"
+#include "common/resources/aligned_buffer.h"
+#include "foreign/write/export_output.h"
 
 namespace cairn {
 
-// The destructor removes the files, unless Publish has succeeded or Abandon has kept them. Not thread-safe.
-class OutputDirectory {
+class OutputDirectory : public ExportOutput {
  public:
   // `identity` is hexadecimal. Two exports have the same one only if they write the same bytes into files of the same
   // name; see export_identity.h.
   OutputDirectory(std::string path, std::string identity) : path_(std::move(path)), identity_(std::move(identity)) {}
-  ~OutputDirectory();
+  ~OutputDirectory() override;
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
+
+  uint64_t step() const override { return kIoAlignment; }
 
   // Makes the directory if it is not there, but not those above it. Locks the directory against other exports until
   // this object is destroyed, if its file system has locks. Removes files that an export of another identity has left
   // there. ALREADY_EXISTS (OUTPUT_EXISTS): the directory holds a file of a checkpoint of any library, or a file for
   // whose name `is_output` returns true; or another export is writing there. Then no file is removed with which an
   // export could be continued.
-  absl::Status Open(const std::function<bool(std::string_view name)>& is_output);
+  absl::Status Open(const std::function<bool(std::string_view name)>& is_output) override;
 
   // Returns true if an earlier export of this identity has finished the file with this length in bytes, so that it need
   // not be created. It reads the whole file, and removes the file if its checksum is wrong. CANCELLED (INTERRUPTED):
   // `interrupted`, which may be null, returned true. ALREADY_EXISTS (OUTPUT_EXISTS): the checksum is wrong, and the
   // file has its final name already.
-  absl::StatusOr<bool> TakeFinished(const std::string& name, uint64_t bytes, const std::function<bool()>& interrupted);
+  absl::StatusOr<bool> TakeFinished(const std::string& name, uint64_t bytes,
+                                    const std::function<bool()>& interrupted) override;
+  // Makes a new file with Create; it is written past the page cache where the file system lets it.
+  absl::StatusOr<std::unique_ptr<OutputFile>> Begin(const std::string& name, uint64_t bytes) override;
   // Makes a new file under a temporary name, and reserves its room. RESOURCE_EXHAUSTED (NO_SPACE).
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes);
   // If direct I/O has begun for the file (direct_io.h), all numbers are multiples of kIoAlignment. Thread-safe.
@@ -52,17 +58,17 @@ class OutputDirectory {
   absl::Status Finish(int fd, const std::string& name, uint32_t crc32c);
   // Makes a small file, or takes it over if an earlier export has made the same one. ALREADY_EXISTS (OUTPUT_EXISTS):
   // the earlier export has made a file with other bytes, which has its final name.
-  absl::Status Add(const std::string& name, std::string_view bytes);
+  absl::Status Add(const std::string& name, std::string_view bytes) override;
   // Does the same with the bytes of the file at `source`.
-  absl::Status Copy(const std::string& name, const std::string& source);
+  absl::Status Copy(const std::string& name, const std::string& source) override;
 
   // Gives the files their names, in the order in which they were created. The last file gets its name when the names of
   // all others are durable. ALREADY_EXISTS (OUTPUT_EXISTS): somebody else has made a file of that name meanwhile.
   // UNAVAILABLE (STORAGE_ERROR): the export is complete, but a temporary name cannot be removed.
-  absl::Status Publish();
+  absl::Status Publish() override;
   // Must be called when the export has failed with `error`. If the same command may succeed later, finished files stay,
   // and the returned error says so.
-  absl::Status Abandon(const absl::Status& error);
+  absl::Status Abandon(const absl::Status& error) override;
 
  private:
   struct File {

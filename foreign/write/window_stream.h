@@ -4,27 +4,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
 #include "common/resources/aligned_buffer.h"
 #include "foreign/tensors/background_task.h"
-#include "foreign/write/output_directory.h"
+#include "foreign/write/export_output.h"
 
 namespace cairn {
 
-// Writes one file after the other. Whole blocks are written past the page cache where the file system lets them. Not
-// thread-safe.
+// Writes one file after the other. Not thread-safe.
 class WindowStream {
  public:
-  // `output` must outlive it.
-  explicit WindowStream(const OutputDirectory& output) : output_(output) {}
+  // Takes the memory of both windows, each of which has `step` more bytes. `step` is that of the output.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused it.
+  absl::Status Allocate(uint64_t window_bytes, uint64_t step);
 
-  // Takes the memory of both windows. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused it.
-  absl::Status Allocate(uint64_t window_bytes);
-
-  // Begins a new file of `bytes` bytes, all of which are written in their order.
-  void Begin(int fd, std::string name, uint64_t bytes);
+  // Begins a new file, all of whose bytes are written in their order. The caller finishes it after End. After an
+  // error `file` must live until Wait has returned.
+  void Begin(OutputFile& file);
 
   // The active window holds filled() bytes at data(), which belong at origin() of the file. room() more bytes fit into
   // it.
@@ -37,11 +34,14 @@ class WindowStream {
   void Grow(uint64_t bytes) { filled_ += bytes; }
 
   // Begins to write the active window to the file, and makes the other window active. Afterwards room() is at least the
-  // size of a window. Fails as OutputDirectory::Write does, also for writes of earlier calls.
+  // size of a window. Fails as OutputFile::Write does, also for writes of earlier calls.
   absl::Status Flush();
 
   // Writes the rest of the file, and returns when all of it is written. Fails as Flush does.
   absl::Status End();
+
+  // Returns when nothing is being written any more: an error of what was, else OK.
+  absl::Status Wait() { return background_.Wait(); }
 
   // Returns the CRC32C of the file that has ended, computed from the bytes in memory and not from the disk.
   uint32_t crc32c() const { return crc32c_; }
@@ -49,12 +49,11 @@ class WindowStream {
  private:
   absl::Status WritePieces(uint64_t offset, const char* bytes, uint64_t size);
 
-  const OutputDirectory& output_;
   AlignedBuffer windows_[2];
   size_t active_ = 0;
-  int fd_ = -1;
-  std::string name_;
-  uint64_t origin_ = 0;  // a multiple of kIoAlignment
+  OutputFile* file_ = nullptr;
+  uint64_t step_ = 0;
+  uint64_t origin_ = 0;  // a multiple of step_
   uint64_t filled_ = 0;
   // The CRC32C of the bytes written so far. While a task runs, only the task uses it.
   uint32_t crc32c_ = 0;

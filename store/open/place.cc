@@ -89,7 +89,8 @@ absl::StatusOr<std::string> FullNameOf(std::string_view text) {
         {{"next", "Give the path from / on; the coordinator and all agents must see it. Or give an address."}});
   }
   if (const size_t question = text.find('?'); text.starts_with(kObjectScheme) && question != text.npos) {
-    return MakeError(Reason::kBadRequest, absl::StrCat(name, " has options behind its \"?\", which only a root may have"),
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat(name, " has options behind its \"?\", which only a root may have"),
                      {{"next", absl::StrCat("Give ", name.substr(0, question),
                                             ", and set AWS_ENDPOINT_URL_S3 and AWS_REGION where they are needed.")}});
   }

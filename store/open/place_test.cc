@@ -23,8 +23,8 @@ TEST(PlaceTest, FullNameOf_AnAddress_HasNoSlashTooMany) {
 }
 
 TEST(PlaceTest, FullNameOf_WhatIsNoPlace_IsRefusedAndSaysWhatToGive) {
-  for (const char* text : {"", "llama", "./s3://models/a", "../x", "s3://", "s3:///x", "s3://Models/x", "s3://models/../x",
-                           "s3://models/a/./b"}) {
+  for (const char* text : {"", "llama", "./s3://models/a", "../x", "s3://", "s3:///x", "s3://Models/x",
+                           "s3://models/../x", "s3://models/a/./b"}) {
     EXPECT_TRUE(HasReason(FullNameOf(text).status(), Reason::kBadRequest)) << text << FullNameOf(text).status();
   }
   EXPECT_TRUE(HasReason(FullNameOf(std::string("/a\0b", 4)).status(), Reason::kBadRequest));
@@ -82,7 +82,8 @@ TEST(PlaceTest, OpenAnywhere_AFileOfThisMachine_IsReadByItsFullName) {
 }
 
 TEST(PlaceTest, OpenAnywhere_AKeyThatLeavesItsDirectory_IsRefusedWithoutARequest) {
-  for (const char* name : {"s3://models/a/../b", "s3://models//b", "s3://models/b/", "s3://models/./b", "s3://models"}) {
+  for (const char* name :
+       {"s3://models/a/../b", "s3://models//b", "s3://models/b/", "s3://models/./b", "s3://models"}) {
     EXPECT_TRUE(HasReason(OpenAnywhere(name).status(), Reason::kPathEscape)) << name;
   }
 }

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<PosixFileWriter>> PosixFileWriter::Create(Confine
 }
 
 absl::Status PosixFileWriter::Prepare(uint64_t bytes) {
-  while (fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
+  while (bytes > 0 && fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
     if (errno == EINTR) continue;
     if (errno == EOPNOTSUPP || errno == ENOSYS) break;
     return Failed(errno, "allocate", absl::StrCat(bytes, " bytes"));
@@ -96,9 +96,11 @@ absl::Status PosixFileWriter::Write(uint64_t offset, const char* bytes, uint64_t
 }
 
 absl::Status PosixFileWriter::Finish(std::string_view header) {
-  AlignedBuffer buffer(header.size());
-  std::memcpy(buffer.data(), header.data(), header.size());
-  CAIRN_RETURN_IF_ERROR(Write(0, buffer.data(), header.size()));
+  if (!header.empty()) {
+    AlignedBuffer buffer(header.size());
+    std::memcpy(buffer.data(), header.data(), header.size());
+    CAIRN_RETURN_IF_ERROR(Write(0, buffer.data(), header.size()));
+  }
   if (Truncate(fd_.get(), bytes_) != 0) return Failed(errno, "truncate", "");
   if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(bytes_, " bytes"));
   fd_ = UniqueFd();

@@ -11,7 +11,6 @@
 namespace cairn {
 namespace {
 
-constexpr uint64_t kLeastPart = uint64_t{5} << 20;
 // A store takes parts with the numbers 1 to 10,000.
 constexpr uint64_t kMostParts = 9999;
 
@@ -25,7 +24,7 @@ absl::StatusOr<std::unique_ptr<S3FileWriter>> S3FileWriter::Create(S3Client& cli
                                                                    uint64_t header_bytes, uint64_t data_bytes) {
   std::unique_ptr<S3FileWriter> writer(
       new S3FileWriter(client, std::move(key), std::move(path), header_bytes, data_bytes));
-  if (data_bytes > kHeldBytes) {
+  if (writer->HoldsFirst() ? data_bytes > kHeldBytes : data_bytes > 0) {
     CAIRN_ASSIGN_OR_RETURN(writer->upload_, client.BeginUpload(writer->key_, writer->writer_));
   }
   return writer;
@@ -44,27 +43,28 @@ absl::Status S3FileWriter::Write(uint64_t offset, const char* bytes, uint64_t si
   std::string_view data(bytes, std::min(size, data_bytes_ - begin));
   const bool last = begin + data.size() == data_bytes_;
   const uint64_t step = PartStep(data_bytes_);
-  if (!last && data.size() < step) {
+  if (begin % step != 0 || (!last && data.size() % step != 0)) {
     return MakeError(Reason::kStorageError,
-                     absl::StrCat(path_, ": a part of ", data.size(), " bytes at ", offset,
-                                  " is too small for an object store, which wants ", step),
+                     absl::StrCat(path_, ": ", data.size(), " bytes at ", offset,
+                                  " are no whole parts for an object store, which have ", step, " bytes here"),
                      {{"file", path_}});
   }
-  if (begin == 0) {
-    const bool all = data.size() <= kHeldBytes || (!last && data.size() - kHeldBytes < kLeastPart);
-    const std::string_view first = data.substr(0, all ? data.size() : kHeldBytes);
-    data.remove_prefix(first.size());
-    CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to hold the first part of ", path_), [&] {
-      MutexLock lock(mutex_);
-      held_.reserve(header_bytes_ + first.size());
-      held_.assign(header_bytes_, '\0');
-      held_ += first;
-      return absl::OkStatus();
-    }));
-    if (data.empty()) return absl::OkStatus();
+  for (uint64_t at = 0; at < data.size(); at += step) {
+    const std::string_view part = data.substr(at, step);
+    if (begin + at == 0 && HoldsFirst()) {
+      CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to hold the first part of ", path_), [&] {
+        MutexLock lock(mutex_);
+        held_.reserve(header_bytes_ + part.size());
+        held_.assign(header_bytes_, '\0');
+        held_ += part;
+        return absl::OkStatus();
+      }));
+      continue;
+    }
+    // Amazon wants numbers from 1 on without a gap where parts have checksums.
+    CAIRN_RETURN_IF_ERROR(SendPart(static_cast<int>((begin + at) / step) + 1, part));
   }
-  // Parts begin at least a step from each other, so their numbers differ and have the order of the file.
-  return SendPart(static_cast<int>(begin / step) + 2, data);
+  return absl::OkStatus();
 }
 
 absl::Status S3FileWriter::Finish(std::string_view header) {
@@ -80,7 +80,7 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
   if (upload_.empty()) {
     put = client_.PutObject(key_, first, /*if_absent=*/true).put;
   } else {
-    CAIRN_RETURN_IF_ERROR(SendPart(1, first));
+    if (HoldsFirst()) CAIRN_RETURN_IF_ERROR(SendPart(1, first));
     std::vector<S3Part> parts;
     {
       MutexLock lock(mutex_);

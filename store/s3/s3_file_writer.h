@@ -18,16 +18,16 @@
 
 namespace cairn {
 
-// Each Write is one part of the upload, sent from the caller's memory; all but the one at the file's end must have
-// PartStep(data) bytes or more. Parts may come in any order, but a store wants 5 MiB in each part but the last, which a
-// header does not have. So the first part is the header with the first bytes of the data, which are kept until Finish:
-// at most kHeldBytes, or twice that if less than a part would remain. A file that fits is put as one object.
+// The data is cut into parts of PartStep(data) bytes, which are sent from the caller's memory; the last one may be
+// shorter. So every Write begins at a multiple of that, and has a multiple of it unless it is the file's end. Parts may
+// come in any order, but a store wants 5 MiB in each part but the last, which a header does not have. So part 1 is the
+// header with the first bytes of the data, which are kept until Finish: kHeldBytes, unless the file needs larger parts.
+// A file that fits is put as one object. Of a file without a header nothing is kept, so any number of them may be open.
 class S3FileWriter : public FileWriter {
  public:
   static constexpr uint64_t kHeldBytes = uint64_t{8} << 20;
 
-  // Returns how far the parts of a file with so many bytes begin from each other at least: 8 MiB, or what 10,000 parts
-  // make necessary.
+  // Returns the size of the parts of a file with so many bytes: 8 MiB, or what 10,000 parts make necessary.
   static uint64_t PartStep(uint64_t data_bytes);
 
   // Begins to write `key`, as Storage::Create does. `path` is for messages. `client` must outlive the writer.
@@ -48,6 +48,7 @@ class S3FileWriter : public FileWriter {
         data_bytes_(data_bytes),
         writer_(RandomToken(16)) {}
 
+  bool HoldsFirst() const { return header_bytes_ > 0; }
   absl::Status SendPart(int number, std::string_view bytes);
 
   S3Client& client_;

@@ -49,14 +49,14 @@ std::string BytesOf(uint64_t size) {
 // Writes a file in chunks, from the last to the first one, and gives it its name.
 absl::Status WriteFile(Storage& storage, const std::string& path, const std::string& data, uint64_t chunk_bytes,
                        const std::string& header) {
-  auto writer = storage.Create(path, kHeader, data.size());
+  auto writer = storage.Create(path, header.size(), data.size());
   if (!writer.ok()) return writer.status();
   AlignedBuffer buffer(chunk_bytes);
   for (uint64_t chunk = (data.size() + chunk_bytes - 1) / chunk_bytes; chunk-- > 0;) {
     const uint64_t begin = chunk * chunk_bytes;
     const uint64_t size = std::min<uint64_t>(chunk_bytes, data.size() - begin);
     data.copy(buffer.data(), size, begin);
-    const absl::Status written = (*writer)->Write(kHeader + begin, buffer.data(), RoundUpToIo(size));
+    const absl::Status written = (*writer)->Write(header.size() + begin, buffer.data(), RoundUpToIo(size));
     if (!written.ok()) return written;
   }
   return (*writer)->Finish(header);
@@ -169,6 +169,16 @@ TEST_P(StorageConformance, Create_FilesOfManySizes_AreReadAsTheyWereWritten) {
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_TRUE(ReadAll(**file, UINT64_MAX).value() == header + data) << size;
     EXPECT_TRUE(Is(storage_->Open(path, {.bytes = size}).status(), Reason::kFileTruncated));
+  }
+}
+
+TEST_P(StorageConformance, Create_FilesWithoutHeader_AreReadAsTheyWereWritten) {
+  for (const uint64_t size : {uint64_t{0}, uint64_t{1}, kIoAlignment, 8 * kMiB, 8 * kMiB + 1, 21 * kMiB + 13}) {
+    const std::string path = absl::StrCat("part-", size, ".distcp");
+    const std::string data = BytesOf(size);
+    const absl::Status written = WriteFile(*storage_, path, data, 8 * kMiB, "");
+    ASSERT_TRUE(written.ok()) << size << ": " << written;
+    EXPECT_TRUE(storage_->Read(path, UINT64_MAX).value() == data) << size;
   }
 }
 

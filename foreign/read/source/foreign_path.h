@@ -36,9 +36,9 @@ bool IsPathBelow(std::string_view path);
 inline constexpr std::string_view kOutsideAction =
     "Save it again with the library that wrote it, into one directory with all of its files.";
 
-// Returns the full name of what a foreign file names below its directory. INVALID_ARGUMENT (PATH_ESCAPE): the path leads
-// out of the directory, or a link on the way does, except to a file of the directory's store (IsInStore). Also fails as
-// ResolvePath does.
+// Returns the full name of what a foreign file names below its directory. INVALID_ARGUMENT (PATH_ESCAPE): the path
+// leads out of the directory, or a link on the way does, except to a file of the directory's store (IsInStore). Also
+// fails as ResolvePath does.
 absl::StatusOr<std::string> ResolveBelow(const std::string& directory, std::string_view name);
 
 // Returns true if `path`, which has no links, is a file of the store to which `directory` belongs. A hub stores each

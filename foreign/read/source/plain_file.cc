@@ -17,9 +17,7 @@ constexpr uint64_t kFirstBytes = uint64_t{128} << 10;
 }  // namespace
 
 absl::StatusOr<PlainFile> ReadPlainFile(const ForeignFile& file, const std::string& what) {
-  const auto annotated = [&](const absl::Status& status) {
-    return Annotate(status, what, {{"file", file.path()}});
-  };
+  const auto annotated = [&](const absl::Status& status) { return Annotate(status, what, {{"file", file.path()}}); };
   CAIRN_ASSIGN_OR_RETURN(std::string text, file.Read(0, std::min(kFirstBytes, file.bytes())));
   const auto header_bytes = PlainHeaderBytesFrom(std::string_view(text).substr(0, 8), file.bytes());
   if (!header_bytes.ok()) return annotated(header_bytes.status());
