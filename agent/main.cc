@@ -161,8 +161,8 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   cairn::AgentOptions& agent = settings.agent;
   CAIRN_ASSIGN_OR_RETURN(const auto memory_budget, cairn::ParseSize(flags.memory_budget));
   CAIRN_ASSIGN_OR_RETURN(const auto round_bytes, cairn::ParseSize(flags.round_bytes));
-  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, cairn::ParseDuration(flags.drain_timeout));
-  CAIRN_ASSIGN_OR_RETURN(agent.register_timeout, cairn::ParseDuration(flags.register_timeout));
+  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, cairn::ParseDurationOf("--drain-timeout", flags.drain_timeout));
+  CAIRN_ASSIGN_OR_RETURN(agent.register_timeout, cairn::ParseDurationOf("--register-timeout", flags.register_timeout));
   CAIRN_RETURN_IF_ERROR(cairn::CheckJobName(agent.job));
   if (agent.rank >= agent.world_size) {
     return cairn::MakeError(cairn::Reason::kRankOutOfRange,

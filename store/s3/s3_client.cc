@@ -18,6 +18,9 @@
 namespace cairn {
 namespace {
 
+constexpr absl::Duration kHurriedPatience = absl::Seconds(2);
+// An object whose bytes do not have the checksum of the store is read so many times.
+constexpr int kTriesOfMismatch = 3;
 constexpr char kWriterHeader[] = "x-amz-meta-cairn-writer";
 constexpr size_t kKeysInDeletion = 1000;
 
@@ -47,6 +50,8 @@ bool IsDenied(int status) { return status == 401 || status == 403; }
 // Says what an error of the store means, by its status of HTTP, or by the code of an error for one key of many.
 Reason ReasonFor(int status, std::string_view code) {
   if (code == "NoSuchBucket") return Reason::kRootMissing;
+  // The file of the upload never stood there.
+  if (code == "NoSuchUpload") return Reason::kStorageError;
   if (status == 404) return Reason::kFileMissing;
   if (IsDenied(status) || code == "AccessDenied") return Reason::kStorageReadOnly;
   if (status == 507 || code == "QuotaExceeded") return Reason::kNoSpace;
@@ -58,11 +63,9 @@ double Random() {
   return std::uniform_real_distribution<double>(0, 1)(engine);
 }
 
-// Waits before the next try of what has failed `attempt` times.
-void BackOff(int attempt) { std::this_thread::sleep_for(absl::ToChronoMilliseconds(S3BackOff(attempt, Random()))); }
-
 // Says whether a whole object has the checksum that the store gave along; an upload of parts has another kind.
-bool HasItsChecksum(const S3Answer& answer) {
+bool HasItsChecksum(const S3Request& request, const S3Answer& answer) {
+  if (request.to != nullptr) return true;  // a part
   const std::string crc = answer.Header("x-amz-checksum-crc32c");
   return crc.empty() || crc.find('-') != crc.npos || crc == Base64Crc(answer.body);
 }
@@ -73,6 +76,26 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(const S3Address& addres
                                                          const Options& options) {
   CAIRN_ASSIGN_OR_RETURN(auto wire, S3Wire::Open(address, options.wire));
   return std::unique_ptr<S3Client>(new S3Client(address, clock, options, std::move(wire)));
+}
+
+void S3Client::SetHurried(bool hurried) {
+  MutexLock lock(mutex_);
+  hurried_ = hurried;
+  changed_.NotifyAll();
+}
+
+absl::Duration S3Client::Patience() {
+  MutexLock lock(mutex_);
+  if (hurried_) return kHurriedPatience;
+  return last_answer_ == absl::InfinitePast() ? options_.first_patience : options_.patience;
+}
+
+void S3Client::BackOff(int attempt) {
+  const absl::Time until = clock_.SteadyNow() + S3BackOff(attempt, Random());
+  MutexLock lock(mutex_);
+  for (absl::Time now = clock_.SteadyNow(); now < until && !hurried_; now = clock_.SteadyNow()) {
+    changed_.WaitFor(mutex_, until - now);
+  }
 }
 
 void S3Client::Enter() {
@@ -97,6 +120,7 @@ bool S3Client::Reply::done() const { return final && IsGood(answer.status) && an
 S3Client::Reply S3Client::Ask(const S3Request& request) {
   const absl::Time begun = clock_.SteadyNow();
   Reply reply;
+  int without_credentials = 0, mismatched = 0;  // tries
   for (int attempt = 1;; ++attempt) {
     Enter();
     S3Answer& answer = reply.answer;
@@ -105,7 +129,8 @@ S3Client::Reply S3Client::Ask(const S3Request& request) {
     reply.code.clear();
     reply.message.clear();
     if (request.content && IsGood(answer.status)) {
-      if (!HasItsChecksum(answer)) {
+      // What differs each time was not damaged on its way. The caller judges it by its own checksum.
+      if (!HasItsChecksum(request, answer) && ++mismatched < kTriesOfMismatch) {
         answer.status = 0;
         answer.trouble = "what came does not have the checksum of the object";
       }
@@ -120,20 +145,23 @@ S3Client::Reply S3Client::Ask(const S3Request& request) {
     const S3Verdict verdict = answer.refused.ok() ? JudgeS3Answer(answer.status, reply.code) : S3Verdict::kFinal;
     Leave(verdict, answer.status);
     reply.final = verdict == S3Verdict::kFinal;
+    // An answer that was refused does not say what the store has done.
+    reply.in_doubt |= answer.sent && (!reply.final || !answer.refused.ok());
     if (reply.final) return reply;
-    reply.in_doubt |= answer.sent;
     const absl::Time now = clock_.SteadyNow();
     absl::Time last_answer;
     {
       MutexLock lock(mutex_);
       last_answer = last_answer_;
     }
-    const absl::Duration patience = last_answer == absl::InfinitePast() ? options_.first_patience : options_.patience;
-    // Nobody has ever answered there, so the address is rather wrong than its host disturbed.
-    const bool unreachable = answer.status == 0 && last_answer == absl::InfinitePast() &&
-                             now - begun > options_.connect_patience && !reply.in_doubt;
-    const bool hopeless = unreachable || (answer.no_credentials && attempt >= 3);
-    if (hopeless || now - std::max(begun, last_answer) > patience || now - begun > 10 * options_.patience) return reply;
+    without_credentials = answer.no_credentials ? without_credentials + 1 : 0;
+    // Nobody has ever answered there, or taken the credentials, so these are rather wrong than something is disturbed.
+    const bool hopeless =
+        last_answer == absl::InfinitePast() &&
+        (without_credentials >= 3 ||
+         (answer.status == 0 && now - begun > options_.connect_patience && !reply.in_doubt));
+    const absl::Duration patience = Patience();
+    if (hopeless || now - std::max(begun, last_answer) > patience || now - begun > 10 * patience) return reply;
     BackOff(attempt);
   }
 }
@@ -172,6 +200,9 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) con
                      ", proxy and network: the request went to ", address_.HostHeader(), "."));
   } else if (reason == Reason::kRootMissing) {
     metadata.emplace_back("next", "Correct the name of the bucket, or make the bucket.");
+  } else if (reply.code == "RequestTimeTooSkewed") {
+    metadata.emplace_back("next", absl::StrCat("Set the clock of this machine: by the store's it is ",
+                                               answer.Header("date"), "."));
   } else if (reason == Reason::kStorageReadOnly) {
     metadata.emplace_back("next", "Look at the credentials, and at what the policy of the bucket allows them.");
   } else if (reason == Reason::kStorageError && !region.empty() && region != address_.region) {
@@ -188,10 +219,10 @@ absl::Status S3Client::Lacks(const S3Request& request, std::string_view what) co
                    {{"file", NameOf(request.key)}});
 }
 
-absl::StatusOr<S3Xml> S3Client::AskForXml(const S3Request& request) {
+absl::StatusOr<S3Xml> S3Client::AskForXml(const S3Request& request, std::string_view name) {
   Reply reply = Ask(request);
   if (!reply.done()) return ErrorOf(request, reply);
-  if (!reply.xml.has_value()) return Lacks(request, "XML");
+  if (!reply.xml.has_value() || reply.xml->name != name) return Lacks(request, name);
   return *std::move(reply.xml);
 }
 
@@ -266,8 +297,6 @@ absl::Status S3Client::Get(const std::string& key, const std::string& etag, uint
     return MakeError(Reason::kFileTruncated, absl::StrCat(NameOf(key), " ends before byte ", offset + size),
                      {{"file", NameOf(key)}});
   }
-  // A store that knows no ranges sends the object from its begin.
-  if (reply.done() && answer.status != 206) return Lacks(request, "the range that was asked for");
   return reply.done() ? absl::OkStatus() : ErrorOf(request, reply);
 }
 
@@ -282,7 +311,7 @@ absl::StatusOr<std::vector<S3Client::Listed>> S3Client::List(const std::string& 
     if (!prefix.empty()) absl::StrAppend(&request.query, "&prefix=", PercentEncoded(prefix, /*slash=*/true));
     if (!after.empty()) absl::StrAppend(&request.query, "&start-after=", PercentEncoded(after, /*slash=*/true));
     if (!token.empty()) absl::StrAppend(&request.query, "&continuation-token=", PercentEncoded(token, /*slash=*/true));
-    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
+    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request, "ListBucketResult"));
     for (const auto& [name, texts] : xml.elements) {
       Listed one;
       one.prefix = name == "CommonPrefixes";
@@ -290,6 +319,7 @@ absl::StatusOr<std::vector<S3Client::Listed>> S3Client::List(const std::string& 
       if (!one.prefix && !absl::SimpleAtoi(S3Xml::TextOf(texts, "Size"), &one.bytes)) {
         return Lacks(request, absl::StrCat("the size of ", NameOf(one.name)));
       }
+      one.etag = S3Xml::TextOf(texts, "ETag");
       if (one.name.starts_with(prefix)) listed.push_back(std::move(one));
     }
     if (xml.Text("IsTruncated") != "true") break;
@@ -318,7 +348,7 @@ absl::Status S3Client::DeleteSome(const std::vector<std::string>& keys, std::vec
     return absl::OkStatus();
   }
   if (!reply.done()) return ErrorOf(request, reply);
-  if (!reply.xml.has_value()) return Lacks(request, "XML");
+  if (!reply.xml.has_value() || reply.xml->name != "DeleteResult") return Lacks(request, "DeleteResult");
   for (const auto& [name, texts] : reply.xml->elements) {
     const std::string code = S3Xml::TextOf(texts, "Code");
     if (name != "Error" || code == "NoSuchKey") continue;
@@ -354,7 +384,7 @@ absl::Status S3Client::Delete(const std::vector<std::string>& keys) {
 absl::StatusOr<std::string> S3Client::BeginUpload(const std::string& key, const std::string& writer) {
   // A try whose answer was lost leaves an upload without parts, which RemoveUnfinished finds.
   const S3Request request = {"POST", key, "uploads", {{"x-amz-checksum-algorithm", "CRC32C"}, {kWriterHeader, writer}}};
-  CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
+  CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request, "InitiateMultipartUploadResult"));
   if (std::string id = xml.Text("UploadId"); !id.empty()) return id;
   return Lacks(request, "the id of the upload");
 }
@@ -383,8 +413,9 @@ absl::StatusOr<Put> S3Client::Complete(const std::string& key, const std::string
                              {{"If-None-Match", "*"}, {"Content-Type", "application/xml"}},
                              body};
   const Reply reply = Ask(request);
-  if (reply.done()) return Put::kCreated;
-  if (reply.final && !reply.in_doubt && reply.answer.status != 412) return ErrorOf(request, reply);
+  const bool said = reply.xml.has_value() && reply.xml->name == "CompleteMultipartUploadResult";
+  if (reply.done() && said) return Put::kCreated;
+  if (reply.final && !reply.done() && !reply.in_doubt && reply.answer.status != 412) return ErrorOf(request, reply);
   // An earlier try may have completed it; then the upload is gone, or the key is taken by its object.
   return WhatStands(request, reply, writer);
 }
@@ -406,7 +437,7 @@ absl::StatusOr<std::vector<S3Client::Upload>> S3Client::Uploads(const std::strin
       absl::StrAppend(&request.query, "&key-marker=", PercentEncoded(marker.first, /*slash=*/true),
                       "&upload-id-marker=", PercentEncoded(marker.second, /*slash=*/true));
     }
-    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
+    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request, "ListMultipartUploadsResult"));
     for (const auto& [name, texts] : xml.elements) {
       Upload upload = {S3Xml::TextOf(texts, "Key"), S3Xml::TextOf(texts, "UploadId"),
                        TimeOrNever(S3Xml::TextOf(texts, "Initiated"))};

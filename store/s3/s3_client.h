@@ -48,7 +48,8 @@ struct S3Content {
 
 // Thread-safe. Methods block. All of them may fail with UNAVAILABLE (STORAGE_ERROR): the store did not answer, or with
 // an error; FAILED_PRECONDITION (STORAGE_READ_ONLY): it denies access; RESOURCE_EXHAUSTED (NO_SPACE): a quota is full;
-// DATA_LOSS (FILE_MISSING): there is no such key; NOT_FOUND (ROOT_MISSING): there is no such bucket. A message names
+// DATA_LOSS (FILE_MISSING): there is no such key; NOT_FOUND (ROOT_MISSING): there is no such bucket (Head cannot
+// tell that). A message names
 // bucket, key, the store's id of the request, and the last answer.
 class S3Client {
  public:
@@ -61,7 +62,8 @@ class S3Client {
   PutResult PutObject(const std::string& key, std::string_view bytes, bool if_absent);
 
   absl::StatusOr<S3Object> Head(const std::string& key);
-  // Reads a whole object, and checks it if the store has its checksum. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has
+  // Reads a whole object. If the store has its checksum, bytes that differ are read anew; those that stay so are returned,
+  // and the caller's own checksum finds them. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has
   // more than `max_bytes`; (MEMORY_LIMIT).
   absl::StatusOr<S3Content> Fetch(const std::string& key, uint64_t max_bytes);
   // Reads [offset, offset + size) to `to`, of the object with this ETag; DATA_LOSS (BAD_FOREIGN_FILE): another one
@@ -71,6 +73,7 @@ class S3Client {
   struct Listed {
     std::string name;  // the key
     uint64_t bytes = 0;
+    std::string etag;     // S3Object::etag
     bool prefix = false;  // keys that begin so, up to the next slash
   };
   // Lists the keys that begin with `prefix` and lie behind `after`, in their order; with `by_directory` those with a
@@ -97,6 +100,10 @@ class S3Client {
   absl::StatusOr<std::vector<Upload>> Uploads(const std::string& prefix);
 
   const S3Address& address() const { return address_; }
+  // While this is set, a request that fails is given up within seconds, because its process is about to end.
+  void SetHurried(bool hurried);
+  // How many requests may be under way at a time.
+  int connections() const { return options_.wire.connections; }
 
  private:
   S3Client(const S3Address& address, const Clock& clock, const Options& options, std::unique_ptr<S3Wire> wire)
@@ -119,6 +126,10 @@ class S3Client {
   };
   // Sends a request until an answer is final, or it is given up.
   Reply Ask(const S3Request& request);
+  // Returns how long requests are tried now.
+  absl::Duration Patience();
+  // Waits before the next try of what has failed `attempt` times.
+  void BackOff(int attempt);
   // Waits for room in the window.
   void Enter();
   void Leave(S3Verdict verdict, int status);
@@ -127,7 +138,8 @@ class S3Client {
   absl::Status ErrorOf(const S3Request& request, const Reply& reply) const;
   // Makes the error that the store's answer lacks something: "an ETag".
   absl::Status Lacks(const S3Request& request, std::string_view what) const;
-  absl::StatusOr<S3Xml> AskForXml(const S3Request& request);
+  // Returns the XML of a good answer. UNAVAILABLE (STORAGE_ERROR): it is no XML of this name; a proxy may have answered.
+  absl::StatusOr<S3Xml> AskForXml(const S3Request& request, std::string_view name);
   absl::StatusOr<S3Object> ObjectIn(const S3Request& request, const Reply& reply) const;
   // Looks whether the object with the word `writer` has the key, because `reply` does not say what became of it.
   absl::StatusOr<Put> WhatStands(const S3Request& request, const Reply& reply, const std::string& writer);
@@ -144,6 +156,7 @@ class S3Client {
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   // When the store last answered a request of credentials that it knows.
   absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cairn

@@ -161,14 +161,18 @@ S3RootLock::~S3RootLock() {
     ending_ = true;
     changed_.NotifyAll();
   }
+  // A store that does not answer must not hold the process.
+  client_.SetHurried(true);
   renewal_.join();
   // Else the next one would wait for the lease to end. Nothing is lost if this fails.
-  WriteRecord(/*held=*/false);
+  MutexLock lock(mutex_);
+  if (renewed_) WriteRecord(/*held=*/false);
+  client_.SetHurried(false);
 }
 
-void S3RootLock::WriteRecord(bool held) {
+bool S3RootLock::WriteRecord(bool held) {
   // A record of a lost epoch is gone, and stays so.
-  if (Look().ok()) storage_.PutReplacing(EpochPath(epoch_), Record(epoch_, held)).IgnoreError();
+  return Look().ok() && storage_.PutReplacing(EpochPath(epoch_), Record(epoch_, held)).ok();
 }
 
 void S3RootLock::Renew() {
@@ -178,7 +182,9 @@ void S3RootLock::Renew() {
       if (!ending_) changed_.WaitFor(mutex_, kRenewal);
       if (ending_) return;
     }
-    WriteRecord(/*held=*/true);
+    const bool renewed = WriteRecord(/*held=*/true);
+    MutexLock lock(mutex_);
+    renewed_ = renewed;
   }
 }
 

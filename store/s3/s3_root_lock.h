@@ -48,8 +48,9 @@ class S3RootLock : public RootLock {
       : storage_(storage), client_(client), epoch_(epoch), began_(began) {}
 
   absl::Status Look() const override;
-  // Writes the record anew, or says in it that the root was given back, unless the root is lost.
-  void WriteRecord(bool held);
+  // Writes the record anew, or says in it that the root was given back, unless the root is lost. Returns whether it is
+  // written.
+  bool WriteRecord(bool held);
   // Writes the record anew until the lock goes.
   void Renew();
 
@@ -60,6 +61,7 @@ class S3RootLock : public RootLock {
   Mutex mutex_;
   CondVar changed_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool renewed_ ABSL_GUARDED_BY(mutex_) = true;  // when it was last tried
   std::thread renewal_;
 };
 

@@ -30,6 +30,7 @@
 namespace cairn {
 namespace {
 
+constexpr int kPartialContent = 206;  // HTTP
 constexpr uint32_t kConnectTimeoutMs = 5000;
 
 aws_allocator* Allocator() {
@@ -108,6 +109,9 @@ int OnBody(aws_http_stream*, const aws_byte_cursor* bytes, void* data) {
     const S3Request& request = *exchange.request;
     const bool good = answer.status >= 200 && answer.status < 300;
     const bool to_caller = request.to != nullptr && good;
+    if (to_caller && answer.status != kPartialContent) {
+      return MakeError(Reason::kStorageError, "the store answers with a whole object where a range was asked for");
+    }
     const uint64_t received = to_caller ? answer.received : answer.body.size();
     const uint64_t max_bytes = good ? request.max_bytes : S3Request::kMaxWords;
     if (bytes->len > max_bytes - std::min(received, max_bytes)) {
@@ -171,7 +175,7 @@ struct S3Wire::Parts {
       aws_credentials_provider_release(credentials);
       credentials_ended.Wait();
     }
-    aws_tls_ctx_release(tls);
+    if (tls != nullptr) aws_tls_ctx_release(tls);
     aws_client_bootstrap_release(bootstrap);
     if (resolver != nullptr) {
       aws_host_resolver_release(resolver);
@@ -219,10 +223,12 @@ absl::StatusOr<std::unique_ptr<S3Wire>> S3Wire::Open(const S3Address& address, c
                                                       &trust, nullptr, address.ca_file.c_str()) == AWS_OP_SUCCESS;
   if (trusted) parts.tls = aws_tls_client_ctx_new(allocator, &trust);
   aws_tls_ctx_options_clean_up(&trust);
-  if (parts.tls == nullptr) {
+  // Without TLS to the store, only some ways to credentials need certificates.
+  if (parts.tls == nullptr && (address.tls || !address.ca_file.empty())) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the certificates", address.ca_file.empty() ? " of the system" : " in ",
-                                  address.ca_file, " cannot be used: ", ErrorText(aws_last_error())));
+                                  address.ca_file, " cannot be used: ", ErrorText(aws_last_error())),
+                     {{"next", "Install the package ca-certificates, or set AWS_CA_BUNDLE to a file of certificates."}});
   }
 
   proxy_env_var_settings proxies = {};
@@ -309,7 +315,8 @@ S3Answer S3Wire::Send(const S3Request& request) {
   config.region = CursorOf(address_.region);
   config.service = CursorOf("s3");
   aws_date_time_init_now(&config.date);
-  // To digest what is sent would cost more than to send it: its checksum goes along, and TLS protects both.
+  // To digest what is sent would cost more than to send it. Its checksum goes along, and https protects both; with http
+  // whoever is between could change both.
   config.signed_body_value = g_aws_signed_body_value_unsigned_payload;
   config.signed_body_header = AWS_SBHT_X_AMZ_CONTENT_SHA256;
   config.credentials_provider = parts_->credentials;

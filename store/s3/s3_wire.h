@@ -26,7 +26,7 @@ struct S3Request {
   std::string_view body;  // stands until Send has returned
   // The body of a good answer is that of an object, and not the store's own words.
   bool content = false;
-  // Where the body of an answer with a status of 2xx goes. Null: to S3Answer::body.
+  // Where the body of a good answer to a request with a Range goes. Null: to S3Answer::body.
   char* to = nullptr;
   // The body of a good answer has at most so many bytes.
   uint64_t max_bytes = kMaxWords;
@@ -41,7 +41,7 @@ struct S3Answer {
   uint64_t received = 0;  // bytes that went to S3Request::to
   std::string trouble;    // why no whole answer came
   // Why the answer was not taken whole, though the store gave it. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has more
-  // bytes than the request allows; (MEMORY_LIMIT).
+  // bytes than the request allows; (MEMORY_LIMIT). UNAVAILABLE (STORAGE_ERROR): it is no range, and one was asked for.
   absl::Status refused;
   bool sent = false;            // the store may have done what was asked
   bool no_credentials = false;  // no credentials were found
