@@ -1,9 +1,12 @@
 """The benchmark of object stores runs, and every figure has its peer."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
+
+import cairn
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/stores/store_benchmark.py"
 
@@ -11,7 +14,8 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/stores/store
 def test_a_small_run_measures_cairn_and_a_limit():
     result = subprocess.run(
         [sys.executable, PROGRAM, "--server=moto", "--size=8MB", "--tensors=2", "--ranks=2", "--rounds=1", "--steps=3",
-         "--files=4", "--sides=cairn,boto3", "--json"], capture_output=True, text=True, timeout=120)
+         "--files=4", "--sides=cairn,boto3", "--json"], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])})
     assert result.returncode == 0, result.stderr[-4000:]
     answer = json.loads(result.stdout)
     assert answer["absent"] == {} and set(answer["settings"]["boto3"]) == {"save", "load"}
