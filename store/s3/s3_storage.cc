@@ -169,7 +169,7 @@ absl::StatusOr<Put> S3Storage::ClaimDirectory(std::string_view path, const std::
 absl::StatusOr<std::unique_ptr<FileWriter>> S3Storage::Create(std::string_view path, uint64_t header_bytes,
                                                               uint64_t data_bytes) {
   CAIRN_ASSIGN_OR_RETURN(std::string key, KeyOf(path));
-  return S3FileWriter::Create(*client_, std::move(key), FullPath(path), header_bytes, data_bytes);
+  return std::make_unique<S3FileWriter>(*client_, std::move(key), FullPath(path), header_bytes, data_bytes);
 }
 
 absl::StatusOr<std::string> S3Storage::ReadOrMakeSecret(std::string_view path) {
