@@ -96,7 +96,7 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--memory-budget", flags.memory_budget,
       "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", flags.round_bytes, "largest read buffer; an agent holds two");
-  add("--io-threads", flags.agent.io_threads, "threads that write and read files").Between(1, 64);
+  add("--io-threads", flags.agent.io_threads, "threads that write and read files; at least 16 in an object store").Between(1, 64);
   add("--io", flags.io,
       "auto: direct, but loads through the page cache if the state is small beside free memory; buffered: always "
       "through the page cache")
@@ -162,8 +162,8 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   cairn::AgentOptions& agent = settings.agent;
   CAIRN_ASSIGN_OR_RETURN(const auto memory_budget, cairn::ParseSize(flags.memory_budget));
   CAIRN_ASSIGN_OR_RETURN(const auto round_bytes, cairn::ParseSize(flags.round_bytes));
-  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, cairn::ParseDuration(flags.drain_timeout));
-  CAIRN_ASSIGN_OR_RETURN(agent.register_timeout, cairn::ParseDuration(flags.register_timeout));
+  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, cairn::ParseDurationOf("--drain-timeout", flags.drain_timeout));
+  CAIRN_ASSIGN_OR_RETURN(agent.register_timeout, cairn::ParseDurationOf("--register-timeout", flags.register_timeout));
   CAIRN_RETURN_IF_ERROR(cairn::CheckJobName(agent.job));
   if (agent.rank >= agent.world_size) {
     return cairn::MakeError(cairn::Reason::kRankOutOfRange,

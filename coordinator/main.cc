@@ -2,10 +2,9 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <string>
-#include <system_error>
+#include <string_view>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -79,12 +78,12 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   settings.server.save.bins_per_rank = flags.bins_per_rank;
   settings.server.save.moves = flags.moves == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
   DecisionOptions& decisions = settings.server.decisions;
-  CAIRN_ASSIGN_OR_RETURN(decisions.phase_timeout, ParseDuration(flags.phase_timeout));
-  CAIRN_ASSIGN_OR_RETURN(decisions.lease_ttl, ParseDuration(flags.lease_ttl));
-  CAIRN_ASSIGN_OR_RETURN(decisions.storage_timeout, ParseDuration(flags.storage_timeout));
-  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, ParseDuration(flags.drain_timeout));
+  CAIRN_ASSIGN_OR_RETURN(decisions.phase_timeout, ParseDurationOf("--phase-timeout", flags.phase_timeout));
+  CAIRN_ASSIGN_OR_RETURN(decisions.lease_ttl, ParseDurationOf("--lease-ttl", flags.lease_ttl));
+  CAIRN_ASSIGN_OR_RETURN(decisions.storage_timeout, ParseDurationOf("--storage-timeout", flags.storage_timeout));
+  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, ParseDurationOf("--drain-timeout", flags.drain_timeout));
   if (!flags.lock_timeout.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(settings.lock_timeout, ParseDuration(flags.lock_timeout));
+    CAIRN_ASSIGN_OR_RETURN(settings.lock_timeout, ParseDurationOf("--lock-timeout", flags.lock_timeout));
   }
   if (decisions.phase_timeout <= absl::ZeroDuration() || decisions.storage_timeout <= absl::ZeroDuration() ||
       decisions.lease_ttl < absl::Milliseconds(300)) {
@@ -132,7 +131,7 @@ absl::StatusOr<std::shared_ptr<TokenSource>> TokensOf(const Settings& settings, 
   return TokenSource::Open({.root = settings.root});
 }
 
-// A token that was written into the file is known after so long.
+// A token that was written into the file is known after so long. The token of a root in an object store is read once.
 constexpr absl::Duration kReadTokensEach = absl::Seconds(5);
 // Directories like the copy's are tidied, and go when the user's last session ends. So the copy is made anew after so
 // many of these.
@@ -161,7 +160,7 @@ void LogRootMade(const std::string& root) {
   Log(LogLevel::kWarn, "root_made",
       {{"root", root},
        {"next",
-        "There was no such directory. If checkpoints should be there, stop the coordinator and correct --root."}});
+        "Nothing was there before. If checkpoints should be there, stop the coordinator and correct --root."}});
 }
 
 void LogServing(const CoordinatorServer& server, const Settings& settings, uint64_t epoch, uint64_t open_files) {
@@ -181,21 +180,21 @@ absl::Status TellAddress(const std::string& address, const std::string& address_
   return address_file.empty() ? absl::OkStatus() : WriteAddressFile(address_file, address);
 }
 
-// Ends a coordinator whose root is lost. Nothing is put in storage any more.
-void Leave(CoordinatorServer& server, const absl::Status& lost) {
-  // Agents hear of it by their next call, and calls in flight are told how they ended.
-  constexpr absl::Duration kDrain = absl::Seconds(1);
-  Log(LogLevel::kError, "root_lost", {{"error", lost}});
-  absl::SleepFor(kDrain);
-  server.Drain(kDrain);
-}
-
-void Drain(CoordinatorServer& server, int received, absl::Duration timeout) {
-  Log(LogLevel::kInfo, "draining", {{"signal", received}});
+void Drain(CoordinatorServer& server, absl::Duration timeout) {
   const bool ended = server.Drain(timeout);
   Log(ended ? LogLevel::kInfo : LogLevel::kWarn, "stopped", {{"storage", ended ? "done" : "stalled"}});
   // A thread that storage holds cannot be ended, and what it uses must stay.
-  if (!ended) _exit(0);
+  if (!ended) _exit(kExitFailed);
+}
+
+// Ends a coordinator that cannot serve any more, and returns why. Nothing is put in storage any more.
+absl::Status Leave(CoordinatorServer& server, std::string_view event, absl::Status why) {
+  // Agents hear of it by their next call, and calls in flight are told how they ended.
+  constexpr absl::Duration kDrain = absl::Seconds(1);
+  Log(LogLevel::kError, event, {{"error", why}});
+  absl::SleepFor(kDrain);
+  Drain(server, kDrain);
+  return why;
 }
 
 // Serves until something ends it. Returns what went wrong.
@@ -204,11 +203,12 @@ absl::Status Serve(Settings settings) {
   const Clock& clock = Clock::Real();
   Ending ending;
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
-  std::error_code ignored;
-  const bool made = IsDirectoryRoot(settings.root) && !std::filesystem::exists(settings.root, ignored);
   CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(settings.root, /*create=*/true));
-  if (made) LogRootMade(settings.root);
+  if (const auto names = storage->List(""); names.ok() && names->empty()) LogRootMade(settings.root);
+  // A process that waits for the root holds nothing.
+  ending.LetSignalsThrough();
   CAIRN_ASSIGN_OR_RETURN(const auto root, TakeRoot(settings, *storage, clock));
+  ending.HoldSignals();
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 
   ServerOptions& options = settings.server;
@@ -219,7 +219,6 @@ absl::Status Serve(Settings settings) {
   options.decisions.open_files = open_files;
   root->OnLost([&](const absl::Status& lost) { ending.OnError(lost); });
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, *root, clock));
-  LogServing(*server, settings, root->epoch(), open_files);
   LogOpenFiles(open_files);
 
   // The copy comes before anybody is told the address: who knows that finds the token.
@@ -228,11 +227,14 @@ absl::Status Serve(Settings settings) {
     copy.emplace(TokenDirectory::OfThisUser(), server->address());
     RenewCopy(*copy, *options.tokens);
   }
+  LogServing(*server, settings, root->epoch(), open_files);
   // Whoever wants to serve the root too is told where this one does. Without that, only this help is missing.
   if (const absl::Status told = root->TellAddress(server->address()); !told.ok()) {
     Log(LogLevel::kWarn, "address_untold", {{"error", told}});
   }
-  CAIRN_RETURN_IF_ERROR(TellAddress(server->address(), settings.address_file));
+  if (absl::Status told = TellAddress(server->address(), settings.address_file); !told.ok()) {
+    return Leave(*server, "address_untold", std::move(told));
+  }
 
   const int received = ending.Await(kReadTokensEach, [&, turn = 0, copied = options.tokens->tokens()]() mutable {
     options.tokens->ReloadSoon();
@@ -240,13 +242,10 @@ absl::Status Serve(Settings settings) {
     if (copy && (++turn % kRenewCopyEach == 0 || changed)) RenewCopy(*copy, *options.tokens);
     if (changed) copied = options.tokens->tokens();
   });
-  const absl::Status lost = ending.Error();
-  if (lost.ok()) {
-    Drain(*server, received, settings.drain_timeout);
-  } else {
-    Leave(*server, lost);
-  }
-  return lost;
+  if (absl::Status lost = ending.Error(); !lost.ok()) return Leave(*server, "root_lost", std::move(lost));
+  Log(LogLevel::kInfo, "draining", {{"signal", received}});
+  Drain(*server, settings.drain_timeout);
+  return absl::OkStatus();
 }
 
 void AddFlags(Flags& flags, ArgumentParser& app) {
@@ -280,8 +279,7 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("--drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
   add("--lock-timeout", flags.lock_timeout,
       "How long to wait for another coordinator of the root to end (default: 10s; in an object store 25s, because "
-      "there "
-      "the lock of a killed one lasts for 15s)");
+      "there the lock of a killed one lasts for 15s)");
 }
 
 int Main(int argc, char** argv) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -43,7 +44,7 @@ struct AgentOptions {
   uint64_t memory_budget = 0;  // 0: what the container and the machine allow
   // Small, so that reading and copying overlap and the copies find their bytes in the processor's cache.
   uint64_t round_bytes = uint64_t{32} << 20;
-  int io_threads = 2;
+  int io_threads = 2;  // at least; as many more as the storage is worth
   bool direct_io = true;
   // False: bytes between agents always go over gRPC.
   bool shared_memory = true;
@@ -64,6 +65,9 @@ struct ExecutorContext {
   TransferCounters& counters;
   const TransferContext& transfer;
   Exchange& exchange;
+
+  // How many threads read or write files.
+  int io_threads() const { return std::max(options.io_threads, storage.CallsAtOnce()); }
 };
 
 // Threads that touch new pages of shared memory, in parallel as each page is cleared by the kernel.

@@ -163,7 +163,7 @@ absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const acti
                                                                       std::shared_ptr<SlabImage> slab) {
   RoundSourceOptions options;
   options.reader.slab = std::move(slab);
-  options.reader.io_threads = context_.options.io_threads;
+  options.reader.io_threads = context_.io_threads();
   options.reader.cache = FitsPageCache(start.plan->read_bytes()) ? Cache::kUse : Cache::kSpare;
   options.offers = context_.transfer.ReadOnlyOffers();
   options.on_error = [this, number = start.number](const absl::Status& error) { Fail(number, error); };

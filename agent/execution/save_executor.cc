@@ -199,7 +199,7 @@ void SaveExecutor::Write(const action::StartWrite& start, const std::shared_ptr<
   job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
     return run->moves->Fetch(index, offset, bytes, to);
   };
-  const BinWriterOptions options = {.io_threads = context_.options.io_threads};
+  const BinWriterOptions options = {.io_threads = context_.io_threads()};
   absl::StatusOr<BinWriteOutcome> outcome =
       WithMemory(absl::StrCat("to write step ", start.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
         CAIRN_RETURN_IF_ERROR(Lend(start, slab));

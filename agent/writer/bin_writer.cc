@@ -86,7 +86,7 @@ class Run {
   absl::StatusOr<Task> Next(bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (write && to_write_.file < files_.size()) {
       PartialBin& file = *files_[to_write_.file];
-      if (to_write_.chunk == 0) CAIRN_RETURN_IF_ERROR(file.Open());
+      if (to_write_.chunk == 0) CAIRN_RETURN_IF_ERROR(file.Open(stop_));
       const Task task = {&file, to_write_.chunk, false};
       if (++to_write_.chunk >= file.chunks()) to_write_ = {to_write_.file + 1, 0};
       return task;

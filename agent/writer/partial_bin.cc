@@ -34,8 +34,9 @@ PartialBin::PartialBin(Storage& storage, const BinWriteJob& job, const BinWriter
   }
 }
 
-absl::Status PartialBin::Open() {
+absl::Status PartialBin::Open(const std::atomic<bool>& stop) {
   CAIRN_ASSIGN_OR_RETURN(writer_, storage_.Create(path_, file_.header_bytes, file_.data_bytes));
+  writer_->StopWhen(stop);
   return absl::OkStatus();
 }
 

@@ -35,8 +35,8 @@ class PartialBin {
   bool buffered() const { return writer_->buffered(); }
 
   // Makes the file and reserves its full size, so that a full disk is found before anything is written. It is an error
-  // if the file exists, because another process has made it.
-  absl::Status Open();
+  // if the file exists, because another process has made it. `stop`: see FileWriter::StopWhen.
+  absl::Status Open(const std::atomic<bool>& stop);
 
   // Writes chunk `number`. Returns true to the caller that has finished the last open task of the bin (a write or a
   // check) and must now call Finish. Thread-safe.

@@ -21,7 +21,7 @@ Ending::Ending() {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
   sigaddset(&signals_, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  HoldSignals();
   signal_fd_ = UniqueFd(signalfd(-1, &signals_, SFD_CLOEXEC));
   error_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
 }
@@ -52,6 +52,8 @@ int Ending::Await(absl::Duration pause, const std::function<void()>& meanwhile) 
 }
 
 void Ending::LetSignalsThrough() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
+
+void Ending::HoldSignals() { pthread_sigmask(SIG_BLOCK, &signals_, nullptr); }
 
 absl::Status Ending::Error() {
   MutexLock lock(mutex_);

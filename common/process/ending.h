@@ -30,6 +30,8 @@ class Ending {
   }
   // Makes the next signal end the process at once.
   void LetSignalsThrough();
+  // Makes signals wait for Await again.
+  void HoldSignals();
 
   // Returns the first error; OK if there was none so far.
   absl::Status Error();

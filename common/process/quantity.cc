@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {
@@ -32,6 +33,12 @@ absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
     return MakeError(Reason::kBadQuantity,
                      absl::StrCat("\"", std::string(text), "\" is no duration such as 90s or 10m"));
   }
+  return duration;
+}
+
+absl::StatusOr<absl::Duration> ParseDurationOf(std::string_view flag, std::string_view text) {
+  auto duration = ParseDuration(text);
+  if (!duration.ok()) return Annotate(duration.status(), flag);
   return duration;
 }
 

@@ -14,6 +14,8 @@ namespace cairn {
 // Reads Go's form: "90s", "10m", "1h30m", "250ms". INVALID_ARGUMENT (BAD_QUANTITY): the text is no such duration, or
 // the duration is negative or infinite.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
+// Does the same for the value of a flag, which the error names.
+absl::StatusOr<absl::Duration> ParseDurationOf(std::string_view flag, std::string_view text);
 
 // Reads a number, with or without a fraction, and a unit: B, KiB, MiB, GiB, TiB, KB, MB, GB or TB. A number without a
 // unit counts bytes. INVALID_ARGUMENT (BAD_QUANTITY): the text is no such size, or the size is more than 2^63 - 1

@@ -105,8 +105,15 @@ void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext&
     return;
   }
   outcome_ticket_ = 0;
-  if (standing->committed) {
+  if (standing->stands()) {
     Commit(*standing, context);
+    return;
+  }
+  if (standing->deleted) {
+    error_ = OperationError(Reason::kStorageError, context, operation(),
+                            absl::StrCat("attempt ", attempt_,
+                                         " was committed and deleted before, and storage did not list it"));
+    End(v1::Phase::ABORTED, context);
     return;
   }
   if (standing->damaged) {

@@ -67,7 +67,7 @@ absl::Status OutputPrefix::Open(const std::function<bool(std::string_view name)>
   CAIRN_RETURN_IF_ERROR(CheckOutsideRoots());
   CAIRN_RETURN_IF_ERROR(CheckFree([&](std::string_view name) { return IsOfACheckpoint(name) || is_output(name); }));
   if (!directory_.empty()) CAIRN_RETURN_IF_ERROR(storage_->MakeDirectories(directory_));
-  storage_->RemoveUnfinished(directory_, Clock::Real().WallNow() - kUploadOfExport).IgnoreError();
+  storage_->RemoveUnfinished({directory_}, Clock::Real().WallNow() - kUploadOfExport).IgnoreError();
   return absl::OkStatus();
 }
 

@@ -41,8 +41,12 @@ absl::StatusOr<std::unique_ptr<FileWriter>> PosixStorage::Create(std::string_vie
   return PosixFileWriter::Create(*directory_, path, header_bytes, data_bytes, calls_);
 }
 
-absl::Status PosixStorage::RemoveUnfinished(std::string_view directory, absl::Time before) {
-  return directory_->RemoveTemporaries(directory, before, IsUnfinished).status();
+absl::Status PosixStorage::RemoveUnfinished(const std::vector<std::string>& directories, absl::Time before) {
+  absl::Status first;
+  for (const std::string& directory : directories) {
+    first.Update(directory_->RemoveTemporaries(directory, before, IsUnfinished).status());
+  }
+  return first;
 }
 
 absl::StatusOr<std::unique_ptr<RootLock>> PosixStorage::LockRoot(absl::Duration patience, const Clock& clock,

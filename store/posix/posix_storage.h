@@ -65,7 +65,7 @@ class PosixStorage : public Storage {
   absl::Status RemoveAllOf(std::string_view directory, const std::vector<std::string>& names) override {
     return directory_->RemoveAllOf(directory, names);
   }
-  absl::Status RemoveUnfinished(std::string_view directory, absl::Time before) override;
+  absl::Status RemoveUnfinished(const std::vector<std::string>& directories, absl::Time before) override;
   std::vector<absl::Status> Sync(const std::vector<std::string>& directories) override {
     return directory_->SettleDirectories(directories);
   }

@@ -90,9 +90,9 @@ TEST_F(PosixStorageTest, RemoveUnfinished_AWriterHasGone_TakesWhatItLeft) {
   for (const Storage::Entry& entry : *entries) {
     EXPECT_EQ(entry.unfinished, entry.name.starts_with("rank00000")) << entry.name;
   }
-  EXPECT_TRUE(storage_->RemoveUnfinished("d", absl::InfinitePast()).ok());
+  EXPECT_TRUE(storage_->RemoveUnfinished({"d"}, absl::InfinitePast()).ok());
   EXPECT_EQ(storage_->List("d")->size(), 3u) << "it may be written still";
-  EXPECT_TRUE(storage_->RemoveUnfinished("d", absl::InfiniteFuture()).ok());
+  EXPECT_TRUE(storage_->RemoveUnfinished({"d"}, absl::InfiniteFuture()).ok());
   EXPECT_EQ(storage_->List("d")->size(), 2u);
   EXPECT_EQ(*storage_->SizesOf("d", {"rank00001-bin00.safetensors"}),
             (std::vector<std::optional<uint64_t>>{kIoAlignment + 100}));

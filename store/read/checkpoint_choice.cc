@@ -55,21 +55,23 @@ absl::StatusOr<StoredAttempts> CheckpointStore::RecoverStep(const std::string& j
 }
 
 void CheckpointStore::RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps) {
+  std::vector<std::string> directories;
   for (const StepRecord& step : steps) {
-    if (step.unfinished) storage_.RemoveUnfinished(StepDirectory(job, step.step), began_).IgnoreError();
+    if (step.unfinished) directories.push_back(StepDirectory(job, step.step));
     for (const StoredAttempt& attempt : step.attempts) {
       // The directory of an aborted attempt is removed as a whole. To list the directory of a commit takes about as
       // long as to read its manifest, which was done just now.
       if (!attempt.stands() || !attempt.directory) continue;
-      storage_.RemoveUnfinished(AttemptDirectory(job, step.step, attempt.attempt), began_).IgnoreError();
+      directories.push_back(AttemptDirectory(job, step.step, attempt.attempt));
     }
   }
   // Directories of which a name was made durable: the job's, and those above it.
   for (std::string directory = job; !directory.empty();) {
-    storage_.RemoveUnfinished(directory, began_).IgnoreError();
+    directories.push_back(directory);
     const size_t cut = directory.rfind('/');
     directory.resize(cut == std::string::npos ? 0 : cut);
   }
+  storage_.RemoveUnfinished(directories, began_).IgnoreError();
 }
 
 absl::StatusOr<StoredAttempts> CheckpointStore::Recover(const std::string& job) {
@@ -87,9 +89,10 @@ absl::StatusOr<CheckpointStore::ManifestBytes> CheckpointStore::ReadManifestByte
     MutexLock lock(mutex_);
     if (bytes_ != nullptr && bytes_file_ == file) return ManifestBytes{file.step, file.attempt, bytes_};
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto opened, storage_.Open(file.path));
-  CAIRN_ASSIGN_OR_RETURN(std::string read, ReadSurely(file.path, *opened, CheckOutcome));
-  auto bytes = std::make_shared<const std::string>(std::move(read));
+  CAIRN_ASSIGN_OR_RETURN(
+      Storage::Content read,
+      ReadSurely(file.path, storage_.ReadContent(file.path, kMaxOutcomeBytes, Cache::kUse), CheckOutcome));
+  auto bytes = std::make_shared<const std::string>(std::move(read.bytes));
   MutexLock lock(mutex_);
   bytes_file_ = file;
   bytes_ = bytes;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/format/checkpoint_path.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/read/tags.h"
@@ -15,6 +16,9 @@ namespace {
 
 // At most this many records are remembered; each takes a few hundred bytes.
 constexpr size_t kMaxKnown = 100'000;
+
+// Bounds the memory of listings.
+constexpr size_t kStepsListedAtOnce = 4096;
 
 bool IsGone(const absl::Status& status) { return HasReason(status, Reason::kFileMissing); }
 
@@ -160,11 +164,50 @@ void CheckpointStore::Remember(const std::string& path, const StoredAttempt& rec
   known_[path] = record;
 }
 
+bool CheckpointStore::IsKnown(const std::string& path) {
+  MutexLock lock(mutex_);
+  return known_.contains(path);
+}
+
+const Storage::Entry* CheckpointStore::Listing::Find(std::string_view path) const {
+  if (entries_ == nullptr) return nullptr;
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  const auto at = std::lower_bound(entries_->begin(), entries_->end(), name,
+                                   [](const Storage::Entry& entry, std::string_view of) { return entry.name < of; });
+  return at != entries_->end() && at->name == name ? &*at : nullptr;
+}
+
+std::string CheckpointStore::Listing::IdentityOf(std::string_view path) const {
+  const Storage::Entry* entry = Find(path);
+  return entry == nullptr ? "" : entry->identity;
+}
+
+absl::StatusOr<Storage::Content> CheckpointStore::LookAt(const std::string& path, const Listing& listing,
+                                                         std::optional<StoredAttempt>& known) {
+  if (listing.Lacks(path)) {
+    const std::string file = storage_.FullPath(path);
+    return MakeError(Reason::kFileMissing, absl::StrCat(file, " is not there"), {{"file", file}});
+  }
+  std::string identity = listing.IdentityOf(path);
+  // To open a file may cost less than to read it, but never nothing.
+  if (identity.empty() && IsKnown(path)) {
+    CAIRN_ASSIGN_OR_RETURN(const auto file, storage_.Open(path));
+    identity = file->identity();
+  }
+  if (!identity.empty()) {
+    known = Known(path, identity);
+    if (known.has_value()) return Storage::Content();
+  }
+  return storage_.ReadContent(path, kMaxOutcomeBytes, Cache::kUse);
+}
+
 absl::StatusOr<StoredAttempt> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
-                                                          const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const auto file, storage_.Open(path));
-  if (auto known = Known(path, file->identity())) return Readable(*std::move(known));
-  const auto outcome = ReadOutcome(job, step, attempt, path, *file);
+                                                          const std::string& path, const Listing& listing) {
+  std::optional<StoredAttempt> known;
+  auto content = LookAt(path, listing, known);
+  if (known.has_value()) return Readable(*std::move(known));
+  std::string identity;
+  const auto outcome = DecodeSurely(job, step, attempt, path, std::move(content), identity);
   StoredAttempt record;
   if (outcome.ok()) {
     record = Ended(step, attempt, *outcome);
@@ -174,52 +217,56 @@ absl::StatusOr<StoredAttempt> CheckpointStore::ReadRecord(std::string_view job, 
   } else {
     return outcome.status();  // another try may succeed
   }
-  record.identity = file->identity();
-  Remember(path, record);
+  record.identity = std::move(identity);
+  if (!record.identity.empty()) Remember(path, record);
   return Readable(std::move(record));
 }
 
-absl::StatusOr<std::string> CheckpointStore::ReadSurely(
-    const std::string& path, StoredFile& file, const std::function<absl::Status(const std::string& bytes)>& take) {
+absl::StatusOr<Storage::Content> CheckpointStore::ReadSurely(
+    const std::string& path, absl::StatusOr<Storage::Content> first,
+    const std::function<absl::Status(const std::string& bytes)>& take) {
   std::optional<std::pair<size_t, uint32_t>> found;  // length and CRC32C
-  absl::Status taken;
-  {
-    auto bytes = ReadAll(file, kMaxOutcomeBytes);
-    taken = bytes.ok() ? take(*bytes) : bytes.status();
-    if (taken.ok()) return bytes;
-    const bool cut_off = HasReason(bytes.status(), Reason::kFileTruncated);
-    if (!cut_off && !HasReason(taken, Reason::kManifestCorrupt)) return taken;
-    if (bytes.ok()) found.emplace(bytes->size(), Crc32c(bytes->data(), bytes->size()));
-  }
+  absl::Status taken = first.ok() ? take(first->bytes) : first.status();
+  if (taken.ok()) return first;
+  const bool cut_off = HasReason(first.status(), Reason::kFileTruncated);
+  if (!cut_off && !HasReason(taken, Reason::kManifestCorrupt)) return taken;
+  if (first.ok()) found.emplace(first->bytes.size(), Crc32c(first->bytes.data(), first->bytes.size()));
+  first = absl::CancelledError();  // gives its memory back
   // The bytes may have been damaged on their way here, so they are read once more.
-  CAIRN_ASSIGN_OR_RETURN(std::string bytes, storage_.Read(path, kMaxOutcomeBytes, Cache::kBypass));
-  taken = take(bytes);
-  if (taken.ok()) return bytes;
-  if (found == std::pair(bytes.size(), Crc32c(bytes.data(), bytes.size()))) return taken;
-  return GaveOtherBytes(file.path(), "whether it is damaged");
+  CAIRN_ASSIGN_OR_RETURN(Storage::Content again, storage_.ReadContent(path, kMaxOutcomeBytes, Cache::kBypass));
+  taken = take(again.bytes);
+  if (taken.ok()) return again;
+  if (found == std::pair(again.bytes.size(), Crc32c(again.bytes.data(), again.bytes.size()))) return taken;
+  return GaveOtherBytes(storage_.FullPath(path), "whether it is damaged");
 }
 
-absl::StatusOr<Outcome> CheckpointStore::ReadOutcome(std::string_view job, int64_t step, uint32_t attempt,
-                                                     const std::string& path, StoredFile& file) {
+absl::StatusOr<Outcome> CheckpointStore::DecodeSurely(std::string_view job, int64_t step, uint32_t attempt,
+                                                      const std::string& path, absl::StatusOr<Storage::Content> first,
+                                                      std::string& identity) {
+  identity = first.ok() ? first->identity : "";
   std::optional<Outcome> found;
-  CAIRN_RETURN_IF_ERROR(ReadSurely(path, file, [&](const std::string& bytes) {
-                          auto outcome = Decode(job, step, attempt, storage_, file.path(), bytes);
-                          if (outcome.ok()) found = *std::move(outcome);
-                          return outcome.status();
-                        }).status());
+  CAIRN_ASSIGN_OR_RETURN(const Storage::Content read,
+                         ReadSurely(path, std::move(first), [&](const std::string& bytes) {
+                           auto outcome = Decode(job, step, attempt, storage_, storage_.FullPath(path), bytes);
+                           if (outcome.ok()) found = *std::move(outcome);
+                           return outcome.status();
+                         }));
+  identity = read.identity;
   return *std::move(found);
 }
 
-std::optional<StoredAttempt> CheckpointStore::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt) {
+std::optional<StoredAttempt> CheckpointStore::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt,
+                                                           const Listing& listing) {
   const std::string path = DeletionPath(job, step, attempt);
-  const auto file = storage_.Open(path);
-  if (!file.ok()) {
-    if (IsGone(file.status())) return std::nullopt;
-    return Damaged(step, attempt, file.status());
+  std::optional<StoredAttempt> known;
+  auto content = LookAt(path, listing, known);
+  if (known.has_value()) return known;
+  if (IsGone(content.status())) return std::nullopt;
+  if (!content.ok() && !HasReason(content.status(), Reason::kFileTruncated)) {
+    return Damaged(step, attempt, content.status());
   }
-  if (auto known = Known(path, (*file)->identity())) return known;
   std::optional<Deletion> found;
-  const auto read = ReadSurely(path, **file, [&](const std::string& bytes) -> absl::Status {
+  const auto read = ReadSurely(path, std::move(content), [&](const std::string& bytes) -> absl::Status {
     CAIRN_ASSIGN_OR_RETURN(Deletion deletion, DecodeDeletion(bytes));
     if (deletion.job != job || deletion.step != step || deletion.attempt != attempt) {
       return MakeError(Reason::kManifestCorrupt, absl::StrCat("it is the deletion of ", deletion.job, "@",
@@ -228,15 +275,15 @@ std::optional<StoredAttempt> CheckpointStore::ReadDeletion(std::string_view job,
     found = std::move(deletion);
     return absl::OkStatus();
   });
-  if (found.has_value() && read.ok()) {
+  if (read.ok()) {
     StoredAttempt record = Deleted(*found);
-    record.identity = (*file)->identity();
+    record.identity = read->identity;
     Remember(path, record);
     MutexLock lock(mutex_);
     known_.erase(OutcomePath(job, step, attempt));  // it is not asked for any more
     return record;
   }
-  const std::string& name = (*file)->path();
+  const std::string name = storage_.FullPath(path);
   return Damaged(step, attempt,
                  Annotate(read.status(), name,
                           {{"job", std::string(job)},
@@ -250,12 +297,28 @@ std::optional<StoredAttempt> CheckpointStore::ReadDeletion(std::string_view job,
 }
 
 StoredAttempt CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
-  if (const auto deletion = ReadDeletion(job, step, attempt)) return *deletion;
-  auto record = ReadRecord(job, step, attempt, OutcomePath(job, step, attempt));
-  if (record.ok()) return *record;
+  return ReadAttempt(job, step, attempt, Listing());
+}
+
+StoredAttempt CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt,
+                                           const Listing& listing) {
+  std::optional<StoredAttempt> deletion;
+  absl::StatusOr<StoredAttempt> record;
+  const absl::Status read =
+      ForEachOnThreads("to read a record", 2, storage_.CallsAtOnce(), [&](size_t number, int) -> absl::Status {
+        if (number == 1) {
+          record = ReadRecord(job, step, attempt, OutcomePath(job, step, attempt), listing);
+          return absl::OkStatus();
+        }
+        deletion = ReadDeletion(job, step, attempt, listing);
+        return deletion.has_value() ? absl::CancelledError("the outcome does not count") : absl::OkStatus();
+      });
+  if (deletion.has_value()) return *std::move(deletion);
+  if (!read.ok()) return Damaged(step, attempt, read);
+  if (record.ok()) return *std::move(record);
   // A rebuilt manifest replaces an outcome that is damaged, or that was removed after the repair. It never replaces an
   // outcome that can be read.
-  const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
+  const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt), listing);
   if (repaired.ok() && repaired->stands()) {
     StoredAttempt found = *repaired;
     found.repaired = true;
@@ -265,12 +328,35 @@ StoredAttempt CheckpointStore::ReadAttempt(std::string_view job, int64_t step, u
 }
 
 StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
+  absl::Status valid = CheckJobName(job);
+  valid.Update(CheckStep(step));
+  if (!valid.ok()) return {.step = step, .unlisted = std::move(valid)};
+  return ReadListed(job, step, storage_.List(StepDirectory(job, step)));
+}
+
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadSteps(std::string_view job,
+                                                                   const std::vector<int64_t>& steps) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  const int at_once = storage_.CallsAtOnce();
+  // A step is read soon after it was listed.
+  const size_t most = at_once == 1 ? 1 : kStepsListedAtOnce;
+  std::vector<StepRecord> records(steps.size());
+  for (size_t begin = 0; begin < steps.size(); begin += most) {
+    std::vector<std::string> names;
+    for (size_t i = begin; i < std::min(begin + most, steps.size()); ++i) names.push_back(StepName(steps[i]));
+    const auto lists = storage_.ListEach(job, names);
+    CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to read checkpoints", names.size(), at_once, [&](size_t i, int) {
+      records[begin + i] = ReadListed(job, steps[begin + i], lists[i]);
+      return absl::OkStatus();
+    }));
+  }
+  return records;
+}
+
+StepRecord CheckpointStore::ReadListed(std::string_view job, int64_t step,
+                                       const absl::StatusOr<std::vector<Storage::Entry>>& entries) {
   StepRecord found;
   found.step = step;
-  found.unlisted = CheckJobName(job);
-  if (found.unlisted.ok()) found.unlisted = CheckStep(step);
-  if (!found.unlisted.ok()) return found;
-  const auto entries = storage_.List(StepDirectory(job, step));
   if (!entries.ok()) {
     if (!IsGone(entries.status())) found.unlisted = entries.status();
     found.gone = found.unlisted.ok();
@@ -290,8 +376,9 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
       attempts[*number].directory = true;
     }
   }
+  const Listing listing(*entries, storage_.ListsExactly());
   for (const auto& [number, names] : attempts) {
-    StoredAttempt record = ReadAttempt(job, step, number);
+    StoredAttempt record = ReadAttempt(job, step, number, listing);
     record.directory = names.directory;
     // A record that was there when the names were listed and cannot be opened now was deleted, or storage hides it.
     std::string hidden;
@@ -328,12 +415,11 @@ absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const s
 
 absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_view job) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> read, ReadSteps(job, steps));
   std::vector<StepRecord> records;
-  for (int64_t step : steps) {
-    StepRecord record = ReadStep(job, step);
-    if (record.gone && IsListed(StepDirectory(job, step))) {
-      record.unlisted = Hidden(job, step, StepDirectory(job, step));
-    }
+  for (StepRecord& record : read) {
+    const std::string directory = StepDirectory(job, record.step);
+    if (record.gone && IsListed(directory)) record.unlisted = Hidden(job, record.step, directory);
     if (!record.attempts.empty() || record.unfinished || !record.unlisted.ok()) records.push_back(std::move(record));
   }
   return records;
@@ -345,7 +431,7 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(
   if (!among.has_value()) {
     CAIRN_ASSIGN_OR_RETURN(records, ReadJob(job));
   } else {
-    for (const int64_t step : *among) records.push_back(ReadStep(job, step));
+    CAIRN_ASSIGN_OR_RETURN(records, ReadSteps(job, *among));
   }
   std::erase_if(records, [](const StepRecord& record) { return record.state() == StepRecord::State::kNothing; });
   return records;
@@ -398,8 +484,10 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const auto opened, storage_.Open(file.path));
-  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, ReadOutcome(job, file.step, file.attempt, file.path, *opened));
+  std::string identity;
+  CAIRN_ASSIGN_OR_RETURN(Outcome outcome,
+                         DecodeSurely(job, file.step, file.attempt, file.path,
+                                      storage_.ReadContent(file.path, kMaxOutcomeBytes, Cache::kUse), identity));
   if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});

@@ -160,11 +160,39 @@ class CheckpointStore {
   // the steps; an outcome that cannot be made durable counts as damaged.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
   absl::StatusOr<ManifestPtr> Share(const std::string& job, const ManifestFile& file);
+  // What is known of the files in a step's directory without reading them.
+  class Listing {
+   public:
+    // Nothing is known.
+    Listing() = default;
+    // `exact`: Storage::ListsExactly. `entries` must outlive this object.
+    Listing(const std::vector<Storage::Entry>& entries, bool exact) : entries_(&entries), exact_(exact) {}
+
+    // Returns true if there is certainly no such file. `path` lies in the directory.
+    bool Lacks(std::string_view path) const { return exact_ && Find(path) == nullptr; }
+    // Returns the identity of a file; empty if it is not known.
+    std::string IdentityOf(std::string_view path) const;
+
+   private:
+    const Storage::Entry* Find(std::string_view path) const;
+
+    const std::vector<Storage::Entry>* entries_ = nullptr;
+    bool exact_ = false;
+  };
+  // Reads steps, by several threads if storage is worth it. Returns one record for each.
+  absl::StatusOr<std::vector<StepRecord>> ReadSteps(std::string_view job, const std::vector<int64_t>& steps);
+  StepRecord ReadListed(std::string_view job, int64_t step, const absl::StatusOr<std::vector<Storage::Entry>>& entries);
+  StoredAttempt ReadAttempt(std::string_view job, int64_t step, uint32_t attempt, const Listing& listing);
   absl::StatusOr<StoredAttempt> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
-                                           const std::string& path);
+                                           const std::string& path, const Listing& listing);
   // Returns the attempt as its deletion record describes it; nothing if it has none. If the deletion record cannot be
   // read, the attempt counts as damaged, because nobody knows what is left of it.
-  std::optional<StoredAttempt> ReadDeletion(std::string_view job, int64_t step, uint32_t attempt);
+  std::optional<StoredAttempt> ReadDeletion(std::string_view job, int64_t step, uint32_t attempt,
+                                            const Listing& listing);
+  // Sets `known` to the remembered record of the file at `path`, if the file is still the same; else returns its
+  // content. DATA_LOSS (FILE_MISSING): there is no such file.
+  absl::StatusOr<Storage::Content> LookAt(const std::string& path, const Listing& listing,
+                                          std::optional<StoredAttempt>& known);
   // Lists the directory of `path` anew. Returns false only if the list does not have the path's name; an error of
   // storage counts as true.
   bool IsListed(const std::string& path);
@@ -172,13 +200,16 @@ class CheckpointStore {
   absl::Status Hidden(std::string_view job, int64_t step, const std::string& path) const;
   // Returns the remembered record of the file at `path`, if the file has this identity.
   std::optional<StoredAttempt> Known(const std::string& path, const std::string& identity);
+  bool IsKnown(const std::string& path);
   void Remember(const std::string& path, const StoredAttempt& record);
-  absl::StatusOr<Outcome> ReadOutcome(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
-                                      StoredFile& file);
-  // Returns the bytes of a file that `take` accepts. If `take` returns MANIFEST_CORRUPT, it reads the file a second
-  // time.
-  absl::StatusOr<std::string> ReadSurely(const std::string& path, StoredFile& file,
-                                         const std::function<absl::Status(const std::string& bytes)>& take);
+  // `first` is what Storage::ReadContent has returned for the file. Returns its outcome, and sets `identity` to that of
+  // the bytes that were decoded.
+  absl::StatusOr<Outcome> DecodeSurely(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
+                                       absl::StatusOr<Storage::Content> first, std::string& identity);
+  // Returns a content that `take` accepts: `first`, or what a second read gives, if the first was cut off or `take`
+  // said MANIFEST_CORRUPT.
+  absl::StatusOr<Storage::Content> ReadSurely(const std::string& path, absl::StatusOr<Storage::Content> first,
+                                              const std::function<absl::Status(const std::string& bytes)>& take);
 
   Storage& storage_;
   const absl::Time began_;

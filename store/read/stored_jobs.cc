@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<std::string>> FindJobs(Storage& storage) {
     if (HasReason(entries.status(), Reason::kFileMissing) && !directory.empty()) continue;
     CAIRN_RETURN_IF_ERROR(entries.status());
     // A root within this one has jobs of its own, under other names.
-    if (!directory.empty() && storage.Exists(absl::StrCat(directory, "/.cairn/epoch"))) continue;
+    if (!directory.empty() && storage.Exists(absl::StrCat(directory, "/.cairn"))) continue;
     bool is_job = false;
     for (const Storage::Entry& entry : *entries) {
       if (ParseStepName(entry.name).has_value() || entry.name == ".retention") {

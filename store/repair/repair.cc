@@ -79,7 +79,7 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
   }
   CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
   // An earlier repair that was killed may have left a file.
-  storage.RemoveUnfinished(StepDirectory(job, step), lock->began()).IgnoreError();
+  storage.RemoveUnfinished({StepDirectory(job, step)}, lock->began()).IgnoreError();
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
     // An earlier repair may have ended before its fsync, or its fsync may have failed.

@@ -38,6 +38,11 @@ std::string FirstOf(const Environment& environment, std::initializer_list<const 
 
 // Reads "http://host:port".
 absl::Status TakeEndpoint(std::string_view root, const std::string& endpoint, S3Address& address) {
+  // Nothing of it is printed: it may have a password.
+  if (absl::StrContains(endpoint, '@')) {
+    return BadRoot(root.substr(0, root.find('?')),
+                   "has an endpoint with a user, which stores do not take; credentials come from the environment");
+  }
   const std::string wrong = absl::StrCat("has the endpoint ", endpoint, ", which is not http[s]://HOST[:PORT]");
   absl::string_view rest = endpoint;
   if (absl::ConsumePrefix(&rest, "http://")) {

@@ -18,6 +18,18 @@
 namespace cairn {
 namespace {
 
+constexpr absl::Duration kHurriedPatience = absl::Seconds(2);
+// An object whose bytes do not have the checksum of the store is read so many times.
+constexpr int kTriesOfMismatch = 3;
+// Statuses of HTTP.
+constexpr int kPartialContent = 206;
+constexpr int kRangeNotSatisfiable = 416;
+// A request that begins while the store has not answered for long is given up after this.
+constexpr absl::Duration kPatienceInOutage = absl::Seconds(10);
+// Listings have at most so many names, and pages without names; those of uploads so many pages of 1,000.
+constexpr size_t kMostListed = 10'000'000;
+constexpr size_t kMostEmptyPages = 100;
+constexpr size_t kMostUploadPages = 1'000;
 constexpr char kWriterHeader[] = "x-amz-meta-cairn-writer";
 constexpr size_t kKeysInDeletion = 1000;
 
@@ -44,10 +56,12 @@ absl::Time TimeOrNever(const std::string& text) { return TimeOf(text).value_or(a
 bool IsGood(int status) { return status >= 200 && status < 300; }
 bool IsDenied(int status) { return status == 401 || status == 403; }
 
-// Says what an error of the store means, by its status of HTTP, or by the code of an error for one key of many.
-Reason ReasonFor(int status, std::string_view code) {
+// Says what an error of the store means, by its status of HTTP, or by the code of an error for one key of many. `bare`:
+// the store has answered without words.
+Reason ReasonFor(int status, std::string_view code, bool bare = false) {
   if (code == "NoSuchBucket") return Reason::kRootMissing;
-  if (status == 404) return Reason::kFileMissing;
+  // Other answers with this status are not about a key: of a proxy, or of an upload that never was a file.
+  if (status == 404 && (code == "NoSuchKey" || bare)) return Reason::kFileMissing;
   if (IsDenied(status) || code == "AccessDenied") return Reason::kStorageReadOnly;
   if (status == 507 || code == "QuotaExceeded") return Reason::kNoSpace;
   return Reason::kStorageError;
@@ -58,11 +72,9 @@ double Random() {
   return std::uniform_real_distribution<double>(0, 1)(engine);
 }
 
-// Waits before the next try of what has failed `attempt` times.
-void BackOff(int attempt) { std::this_thread::sleep_for(absl::ToChronoMilliseconds(S3BackOff(attempt, Random()))); }
-
 // Says whether a whole object has the checksum that the store gave along; an upload of parts has another kind.
 bool HasItsChecksum(const S3Answer& answer) {
+  if (answer.status == kPartialContent) return true;  // the checksum is of the whole
   const std::string crc = answer.Header("x-amz-checksum-crc32c");
   return crc.empty() || crc.find('-') != crc.npos || crc == Base64Crc(answer.body);
 }
@@ -73,6 +85,28 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(const S3Address& addres
                                                          const Options& options) {
   CAIRN_ASSIGN_OR_RETURN(auto wire, S3Wire::Open(address, options.wire));
   return std::unique_ptr<S3Client>(new S3Client(address, clock, options, std::move(wire)));
+}
+
+void S3Client::SetHurried(bool hurried) {
+  MutexLock lock(mutex_);
+  hurried_ = hurried;
+  changed_.NotifyAll();
+}
+
+absl::Duration S3Client::PatienceAt(absl::Time begun) {
+  MutexLock lock(mutex_);
+  if (last_answer_ == absl::InfinitePast()) return options_.first_patience;
+  const bool outage = failing_since_ < begun - options_.patience;
+  return outage ? std::min(options_.patience, kPatienceInOutage) : options_.patience;
+}
+
+void S3Client::BackOff(int attempt, const std::atomic<bool>* stop) {
+  constexpr absl::Duration kLook = absl::Milliseconds(100);
+  const absl::Time until = clock_.SteadyNow() + S3BackOff(attempt, Random());
+  for (absl::Time now = clock_.SteadyNow(); now < until && !hurried_; now = clock_.SteadyNow()) {
+    if (stop != nullptr && *stop) return;
+    changed_.WaitFor(mutex_, stop == nullptr ? until - now : std::min(until - now, kLook));
+  }
 }
 
 void S3Client::Enter() {
@@ -88,6 +122,9 @@ void S3Client::Leave(S3Verdict verdict, int status) {
   if (verdict == S3Verdict::kFinal && status != 0 && !IsDenied(status)) {
     window_.Succeeded();
     last_answer_ = clock_.SteadyNow();
+    failing_since_ = absl::InfiniteFuture();
+  } else {
+    failing_since_ = std::min(failing_since_, clock_.SteadyNow());
   }
   changed_.NotifyAll();
 }
@@ -96,7 +133,9 @@ bool S3Client::Reply::done() const { return final && IsGood(answer.status) && an
 
 S3Client::Reply S3Client::Ask(const S3Request& request) {
   const absl::Time begun = clock_.SteadyNow();
+  const absl::Duration patience = PatienceAt(begun);
   Reply reply;
+  int without_credentials = 0, mismatched = 0;  // tries
   for (int attempt = 1;; ++attempt) {
     Enter();
     S3Answer& answer = reply.answer;
@@ -105,7 +144,8 @@ S3Client::Reply S3Client::Ask(const S3Request& request) {
     reply.code.clear();
     reply.message.clear();
     if (request.content && IsGood(answer.status)) {
-      if (!HasItsChecksum(answer)) {
+      // What differs each time was not damaged on its way. The caller judges it by its own checksum.
+      if (!HasItsChecksum(answer) && ++mismatched < kTriesOfMismatch) {
         answer.status = 0;
         answer.trouble = "what came does not have the checksum of the object";
       }
@@ -120,21 +160,19 @@ S3Client::Reply S3Client::Ask(const S3Request& request) {
     const S3Verdict verdict = answer.refused.ok() ? JudgeS3Answer(answer.status, reply.code) : S3Verdict::kFinal;
     Leave(verdict, answer.status);
     reply.final = verdict == S3Verdict::kFinal;
-    if (reply.final) return reply;
-    reply.in_doubt |= answer.sent;
+    // An answer that was refused does not say what the store has done.
+    reply.in_doubt |= answer.sent && (!reply.final || !answer.refused.ok());
+    if (reply.final || (request.stop != nullptr && *request.stop)) return reply;
+    without_credentials = answer.no_credentials ? without_credentials + 1 : 0;
     const absl::Time now = clock_.SteadyNow();
-    absl::Time last_answer;
-    {
-      MutexLock lock(mutex_);
-      last_answer = last_answer_;
-    }
-    const absl::Duration patience = last_answer == absl::InfinitePast() ? options_.first_patience : options_.patience;
-    // Nobody has ever answered there, so the address is rather wrong than its host disturbed.
-    const bool unreachable = answer.status == 0 && last_answer == absl::InfinitePast() &&
-                             now - begun > options_.connect_patience && !reply.in_doubt;
-    const bool hopeless = unreachable || (answer.no_credentials && attempt >= 3);
-    if (hopeless || now - std::max(begun, last_answer) > patience || now - begun > 10 * options_.patience) return reply;
-    BackOff(attempt);
+    MutexLock lock(mutex_);
+    const bool answered = last_answer_ != absl::InfinitePast();
+    // Nobody has ever answered there, or taken the credentials, so these are rather wrong than something is disturbed.
+    const bool unreachable = answer.status == 0 && now - begun > options_.connect_patience && !reply.in_doubt;
+    if (!answered && (without_credentials >= 3 || unreachable)) return reply;
+    const absl::Duration most = hurried_ ? kHurriedPatience : patience;
+    if (now - std::max(begun, last_answer_) > most || now - begun > 10 * most) return reply;
+    BackOff(attempt, request.stop);
   }
 }
 
@@ -158,7 +196,9 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) con
                              : absl::StrCat("HTTP ", answer.status, " ", reply.code, " ", reply.message));
   if (!id.empty()) absl::StrAppend(&text, " (request ", id, ")");
   ErrorMetadata metadata = {{"file", file}, {"request", id}};
-  const Reason reason = answer.no_credentials ? Reason::kStorageReadOnly : ReasonFor(answer.status, reply.code);
+  const Reason reason = answer.no_credentials
+                            ? Reason::kStorageReadOnly
+                            : ReasonFor(answer.status, reply.code, /*bare=*/request.method == "HEAD");
   const std::string region = answer.Header("x-amz-bucket-region");
   if (answer.no_credentials) {
     metadata.emplace_back("next", NextWithoutCredentials(FromEnvironment));
@@ -172,6 +212,9 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) con
                      ", proxy and network: the request went to ", address_.HostHeader(), "."));
   } else if (reason == Reason::kRootMissing) {
     metadata.emplace_back("next", "Correct the name of the bucket, or make the bucket.");
+  } else if (reply.code == "RequestTimeTooSkewed") {
+    metadata.emplace_back("next", absl::StrCat("Set the clock of this machine: by the store's it is ",
+                                               answer.Header("date"), "."));
   } else if (reason == Reason::kStorageReadOnly) {
     metadata.emplace_back("next", "Look at the credentials, and at what the policy of the bucket allows them.");
   } else if (reason == Reason::kStorageError && !region.empty() && region != address_.region) {
@@ -188,10 +231,10 @@ absl::Status S3Client::Lacks(const S3Request& request, std::string_view what) co
                    {{"file", NameOf(request.key)}});
 }
 
-absl::StatusOr<S3Xml> S3Client::AskForXml(const S3Request& request) {
+absl::StatusOr<S3Xml> S3Client::AskForXml(const S3Request& request, std::string_view name) {
   Reply reply = Ask(request);
   if (!reply.done()) return ErrorOf(request, reply);
-  if (!reply.xml.has_value()) return Lacks(request, "XML");
+  if (!reply.xml.has_value() || reply.xml->name != name) return Lacks(request, name);
   return *std::move(reply.xml);
 }
 
@@ -248,33 +291,57 @@ absl::StatusOr<S3Content> S3Client::Fetch(const std::string& key, uint64_t max_b
   return S3Content{std::move(object), std::move(reply.answer.body)};
 }
 
-absl::Status S3Client::Get(const std::string& key, const std::string& etag, uint64_t offset, uint64_t size, char* to) {
+absl::StatusOr<S3Content> S3Client::FetchBegin(const std::string& key, uint64_t most) {
+  S3Request request = {"GET", key, "", {{"Range", absl::StrCat("bytes=0-", most - 1)}}};
+  request.content = true;
+  request.max_bytes = most;
+  Reply reply = Ask(request);
+  // An empty object has no first byte.
+  if (reply.final && reply.answer.status == kRangeNotSatisfiable) {
+    CAIRN_ASSIGN_OR_RETURN(S3Object object, Head(key));
+    return S3Content{std::move(object), ""};
+  }
+  CAIRN_ASSIGN_OR_RETURN(S3Object object, ObjectIn(request, reply));
+  if (reply.answer.status == kPartialContent) {
+    // "bytes 0-4095/1000000"
+    const std::string range = reply.answer.Header("content-range");
+    const size_t slash = range.find('/');
+    if (slash == range.npos || !absl::SimpleAtoi(range.substr(slash + 1), &object.bytes)) {
+      return Lacks(request, "Content-Range");
+    }
+  }
+  if (reply.answer.body.size() != std::min(most, object.bytes)) return Lacks(request, "all of the range");
+  return S3Content{std::move(object), std::move(reply.answer.body)};
+}
+
+absl::Status S3Client::Get(const std::string& key, const std::string& etag, uint64_t offset, uint64_t size, char* to,
+                           const std::atomic<bool>* stop) {
   if (size == 0) return absl::OkStatus();
   S3Request request = {"GET", key, "", {{"Range", absl::StrCat("bytes=", offset, "-", offset + size - 1)}}};
   if (!etag.empty()) request.headers.emplace_back("If-Match", etag);
   request.content = true;
   request.to = to;
   request.max_bytes = size;
+  request.stop = stop;
   const Reply reply = Ask(request);
   const S3Answer& answer = reply.answer;
   if (reply.final && answer.status == 412) {
     return MakeError(Reason::kBadForeignFile, absl::StrCat(NameOf(key), " was written anew while it was read"),
                      {{"file", NameOf(key)}});
   }
-  const bool ends_before = answer.status == 416 || (reply.done() && answer.received < size);
+  const bool ends_before = answer.status == kRangeNotSatisfiable || (reply.done() && answer.received < size);
   if (reply.final && ends_before) {
     return MakeError(Reason::kFileTruncated, absl::StrCat(NameOf(key), " ends before byte ", offset + size),
                      {{"file", NameOf(key)}});
   }
-  // A store that knows no ranges sends the object from its begin.
-  if (reply.done() && answer.status != 206) return Lacks(request, "the range that was asked for");
   return reply.done() ? absl::OkStatus() : ErrorOf(request, reply);
 }
 
 absl::StatusOr<std::vector<S3Client::Listed>> S3Client::List(const std::string& prefix, bool by_directory,
                                                              const std::string& after, size_t most) {
   std::vector<Listed> listed;
-  std::string token;
+  std::string token, last;
+  size_t empty_pages = 0;
   while (listed.size() < most) {
     S3Request request = {"GET", "",
                          absl::StrCat("list-type=2&max-keys=", std::min<size_t>(1000, most - listed.size()))};
@@ -282,7 +349,8 @@ absl::StatusOr<std::vector<S3Client::Listed>> S3Client::List(const std::string& 
     if (!prefix.empty()) absl::StrAppend(&request.query, "&prefix=", PercentEncoded(prefix, /*slash=*/true));
     if (!after.empty()) absl::StrAppend(&request.query, "&start-after=", PercentEncoded(after, /*slash=*/true));
     if (!token.empty()) absl::StrAppend(&request.query, "&continuation-token=", PercentEncoded(token, /*slash=*/true));
-    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
+    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request, "ListBucketResult"));
+    const auto before = static_cast<ptrdiff_t>(listed.size());
     for (const auto& [name, texts] : xml.elements) {
       Listed one;
       one.prefix = name == "CommonPrefixes";
@@ -290,15 +358,29 @@ absl::StatusOr<std::vector<S3Client::Listed>> S3Client::List(const std::string& 
       if (!one.prefix && !absl::SimpleAtoi(S3Xml::TextOf(texts, "Size"), &one.bytes)) {
         return Lacks(request, absl::StrCat("the size of ", NameOf(one.name)));
       }
-      if (one.name.starts_with(prefix)) listed.push_back(std::move(one));
+      one.etag = S3Xml::TextOf(texts, "ETag");
+      if (!one.name.starts_with(prefix)) continue;
+      if (one.prefix && (one.name.size() <= prefix.size() || !one.name.ends_with('/'))) {
+        return Lacks(request, "the name of a directory");
+      }
+      listed.push_back(std::move(one));
     }
-    if (xml.Text("IsTruncated") != "true") break;
-    std::string next = xml.Text("NextContinuationToken");
-    // Else names would be missed, or the listing would never end.
-    if (next.empty() || next == token) return Lacks(request, "the token of what follows");
-    token = std::move(next);
+    const auto by_name = [](const Listed& a, const Listed& b) { return a.name < b.name; };
+    const auto page = listed.begin() + before;
+    std::sort(page, listed.end(), by_name);
+    // Else names would be missed or come twice, or the listing would never end.
+    if (page != listed.end() ? page->name <= last : ++empty_pages > kMostEmptyPages) {
+      return Lacks(request, "names behind those before");
+    }
+    if (page != listed.end()) last = listed.back().name;
+    if (listed.size() > kMostListed) return Lacks(request, "an end");
+    const std::string truncated = xml.Text("IsTruncated");
+    if (truncated == "false") break;
+    token = xml.Text("NextContinuationToken");
+    if (truncated != "true" || token.empty()) return Lacks(request, "IsTruncated, or the token of what follows");
   }
-  std::sort(listed.begin(), listed.end(), [](const Listed& a, const Listed& b) { return a.name < b.name; });
+  const auto same = [](const Listed& a, const Listed& b) { return a.name == b.name; };
+  listed.erase(std::unique(listed.begin(), listed.end(), same), listed.end());
   return listed;
 }
 
@@ -318,7 +400,7 @@ absl::Status S3Client::DeleteSome(const std::vector<std::string>& keys, std::vec
     return absl::OkStatus();
   }
   if (!reply.done()) return ErrorOf(request, reply);
-  if (!reply.xml.has_value()) return Lacks(request, "XML");
+  if (!reply.xml.has_value() || reply.xml->name != "DeleteResult") return Lacks(request, "DeleteResult");
   for (const auto& [name, texts] : reply.xml->elements) {
     const std::string code = S3Xml::TextOf(texts, "Code");
     if (name != "Error" || code == "NoSuchKey") continue;
@@ -345,28 +427,34 @@ absl::Status S3Client::Delete(const std::vector<std::string>& keys) {
           DeleteSome({first + static_cast<ptrdiff_t>(begin), first + static_cast<ptrdiff_t>(end)}, refused, error));
     }
     if (!refused.empty() && clock_.SteadyNow() - begun > options_.patience) return error;
-    if (!refused.empty()) BackOff(attempt);
+    if (!refused.empty()) {
+      MutexLock lock(mutex_);
+      BackOff(attempt, nullptr);
+    }
     left = std::move(refused);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> S3Client::BeginUpload(const std::string& key, const std::string& writer) {
+absl::StatusOr<std::string> S3Client::BeginUpload(const std::string& key, const std::string& writer,
+                                                  const std::atomic<bool>* stop) {
   // A try whose answer was lost leaves an upload without parts, which RemoveUnfinished finds.
-  const S3Request request = {"POST", key, "uploads", {{"x-amz-checksum-algorithm", "CRC32C"}, {kWriterHeader, writer}}};
-  CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
+  S3Request request = {"POST", key, "uploads", {{"x-amz-checksum-algorithm", "CRC32C"}, {kWriterHeader, writer}}};
+  request.stop = stop;
+  CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request, "InitiateMultipartUploadResult"));
   if (std::string id = xml.Text("UploadId"); !id.empty()) return id;
   return Lacks(request, "the id of the upload");
 }
 
 absl::StatusOr<S3Part> S3Client::PutPart(const std::string& key, const std::string& upload, int number,
-                                         std::string_view bytes) {
+                                         std::string_view bytes, const std::atomic<bool>* stop) {
   S3Part part = {number, "", Base64Crc(bytes)};
-  const S3Request request = {"PUT",
-                             key,
-                             absl::StrCat("partNumber=", number, "&uploadId=", PercentEncoded(upload, /*slash=*/true)),
-                             {{"x-amz-checksum-crc32c", part.crc32c}},
-                             bytes};
+  S3Request request = {"PUT",
+                       key,
+                       absl::StrCat("partNumber=", number, "&uploadId=", PercentEncoded(upload, /*slash=*/true)),
+                       {{"x-amz-checksum-crc32c", part.crc32c}},
+                       bytes};
+  request.stop = stop;
   const Reply reply = Ask(request);
   if (!reply.done()) return ErrorOf(request, reply);
   part.etag = reply.answer.Header("etag");
@@ -383,14 +471,16 @@ absl::StatusOr<Put> S3Client::Complete(const std::string& key, const std::string
                              {{"If-None-Match", "*"}, {"Content-Type", "application/xml"}},
                              body};
   const Reply reply = Ask(request);
-  if (reply.done()) return Put::kCreated;
-  if (reply.final && !reply.in_doubt && reply.answer.status != 412) return ErrorOf(request, reply);
+  const bool said = reply.xml.has_value() && reply.xml->name == "CompleteMultipartUploadResult";
+  if (reply.done() && said) return Put::kCreated;
+  if (reply.final && !reply.done() && !reply.in_doubt && reply.answer.status != 412) return ErrorOf(request, reply);
   // An earlier try may have completed it; then the upload is gone, or the key is taken by its object.
   return WhatStands(request, reply, writer);
 }
 
-absl::Status S3Client::Abort(const std::string& key, const std::string& upload) {
-  const S3Request request = {"DELETE", key, absl::StrCat("uploadId=", PercentEncoded(upload, /*slash=*/true))};
+absl::Status S3Client::Abort(const std::string& key, const std::string& upload, const std::atomic<bool>* stop) {
+  S3Request request = {"DELETE", key, absl::StrCat("uploadId=", PercentEncoded(upload, /*slash=*/true))};
+  request.stop = stop;
   const Reply reply = Ask(request);
   if (reply.done() || (reply.final && reply.answer.status == 404)) return absl::OkStatus();
   return ErrorOf(request, reply);
@@ -399,24 +489,28 @@ absl::Status S3Client::Abort(const std::string& key, const std::string& upload) 
 absl::StatusOr<std::vector<S3Client::Upload>> S3Client::Uploads(const std::string& prefix) {
   std::vector<Upload> uploads;
   std::pair<std::string, std::string> marker;  // of the key, and of its upload
-  for (;;) {
+  for (size_t pages = 0; pages < kMostUploadPages; ++pages) {
     S3Request request = {"GET", "", "uploads"};
     if (!prefix.empty()) absl::StrAppend(&request.query, "&prefix=", PercentEncoded(prefix, /*slash=*/true));
     if (!marker.first.empty()) {
       absl::StrAppend(&request.query, "&key-marker=", PercentEncoded(marker.first, /*slash=*/true),
                       "&upload-id-marker=", PercentEncoded(marker.second, /*slash=*/true));
     }
-    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request));
+    CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, AskForXml(request, "ListMultipartUploadsResult"));
     for (const auto& [name, texts] : xml.elements) {
       Upload upload = {S3Xml::TextOf(texts, "Key"), S3Xml::TextOf(texts, "UploadId"),
                        TimeOrNever(S3Xml::TextOf(texts, "Initiated"))};
       if (upload.key.starts_with(prefix)) uploads.push_back(std::move(upload));
     }
-    if (xml.Text("IsTruncated") != "true") return uploads;
+    const std::string truncated = xml.Text("IsTruncated");
+    if (truncated == "false") return uploads;
     std::pair next(xml.Text("NextKeyMarker"), xml.Text("NextUploadIdMarker"));
-    if (next.first.empty() || next == marker) return Lacks(request, "the marker of what follows");
+    if (truncated != "true" || next.first.empty() || next.first < marker.first || next == marker) {
+      return Lacks(request, "IsTruncated, or the marker of what follows");
+    }
     marker = std::move(next);
   }
+  return Lacks({"GET", "", "uploads"}, "an end");
 }
 
 }  // namespace cairn

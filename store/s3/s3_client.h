@@ -3,6 +3,7 @@
 #ifndef CAIRN_STORE_S3_S3_CLIENT_H_
 #define CAIRN_STORE_S3_S3_CLIENT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,7 +25,8 @@ namespace cairn {
 
 struct S3ClientOptions {
   S3Wire::Options wire;
-  // A request that fails is sent again for so long after the client's last success, and ten times as long in all.
+  // A request that fails is sent again for so long after the client's last success, and ten times as long in all. Once
+  // nothing has succeeded for so long, later requests are tried for some seconds only.
   absl::Duration patience = absl::Seconds(120);
   // The same until the store has first accepted the credentials: they, or the address, may be wrong.
   absl::Duration first_patience = absl::Seconds(20);
@@ -48,7 +50,8 @@ struct S3Content {
 
 // Thread-safe. Methods block. All of them may fail with UNAVAILABLE (STORAGE_ERROR): the store did not answer, or with
 // an error; FAILED_PRECONDITION (STORAGE_READ_ONLY): it denies access; RESOURCE_EXHAUSTED (NO_SPACE): a quota is full;
-// DATA_LOSS (FILE_MISSING): there is no such key; NOT_FOUND (ROOT_MISSING): there is no such bucket. A message names
+// DATA_LOSS (FILE_MISSING): there is no such key; NOT_FOUND (ROOT_MISSING): there is no such bucket (Head cannot
+// tell that). A message names
 // bucket, key, the store's id of the request, and the last answer.
 class S3Client {
  public:
@@ -61,16 +64,22 @@ class S3Client {
   PutResult PutObject(const std::string& key, std::string_view bytes, bool if_absent);
 
   absl::StatusOr<S3Object> Head(const std::string& key);
-  // Reads a whole object, and checks it if the store has its checksum. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has
+  // Reads a whole object. If the store has its checksum, bytes that differ are read anew; those that stay so are returned,
+  // and the caller's own checksum finds them. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has
   // more than `max_bytes`; (MEMORY_LIMIT).
   absl::StatusOr<S3Content> Fetch(const std::string& key, uint64_t max_bytes);
+  // Reads the first `most` bytes of an object, or all if it has fewer. S3Object::bytes is the length of the whole.
+  absl::StatusOr<S3Content> FetchBegin(const std::string& key, uint64_t most);
   // Reads [offset, offset + size) to `to`, of the object with this ETag; DATA_LOSS (BAD_FOREIGN_FILE): another one
   // stands there, (FILE_TRUNCATED): it ends before.
-  absl::Status Get(const std::string& key, const std::string& etag, uint64_t offset, uint64_t size, char* to);
+  // Once `stop` (which may be null) is true, it is given up soon.
+  absl::Status Get(const std::string& key, const std::string& etag, uint64_t offset, uint64_t size, char* to,
+                   const std::atomic<bool>* stop = nullptr);
 
   struct Listed {
     std::string name;  // the key
     uint64_t bytes = 0;
+    std::string etag;     // S3Object::etag
     bool prefix = false;  // keys that begin so, up to the next slash
   };
   // Lists the keys that begin with `prefix` and lie behind `after`, in their order; with `by_directory` those with a
@@ -80,14 +89,17 @@ class S3Client {
   // Deletes keys; absent ones are fine. After an error some may be deleted.
   absl::Status Delete(const std::vector<std::string>& keys);
 
-  // Large objects come in parts. `writer` is a word by which Complete knows its own object.
-  absl::StatusOr<std::string> BeginUpload(const std::string& key, const std::string& writer);
+  // Large objects come in parts. `writer` is a word by which Complete knows its own object. Once a `stop` (which may be
+  // null) is true, the request is given up soon.
+  absl::StatusOr<std::string> BeginUpload(const std::string& key, const std::string& writer,
+                                          const std::atomic<bool>* stop = nullptr);
   // All parts but the last one have at least 5 MiB. A part may be sent again.
-  absl::StatusOr<S3Part> PutPart(const std::string& key, const std::string& upload, int number, std::string_view bytes);
+  absl::StatusOr<S3Part> PutPart(const std::string& key, const std::string& upload, int number, std::string_view bytes,
+                                 const std::atomic<bool>* stop = nullptr);
   // Makes the object of its parts. kExists: another one stands there, and was left.
   absl::StatusOr<Put> Complete(const std::string& key, const std::string& upload, const std::vector<S3Part>& parts,
                                const std::string& writer);
-  absl::Status Abort(const std::string& key, const std::string& upload);
+  absl::Status Abort(const std::string& key, const std::string& upload, const std::atomic<bool>* stop = nullptr);
   struct Upload {
     std::string key;
     std::string id;
@@ -97,6 +109,10 @@ class S3Client {
   absl::StatusOr<std::vector<Upload>> Uploads(const std::string& prefix);
 
   const S3Address& address() const { return address_; }
+  // While this is set, a request that fails is given up within seconds, because its process is about to end.
+  void SetHurried(bool hurried);
+  // How many requests may be under way at a time.
+  int connections() const { return options_.wire.connections; }
 
  private:
   S3Client(const S3Address& address, const Clock& clock, const Options& options, std::unique_ptr<S3Wire> wire)
@@ -119,6 +135,10 @@ class S3Client {
   };
   // Sends a request until an answer is final, or it is given up.
   Reply Ask(const S3Request& request);
+  // Returns how long a request is tried that begins at a time.
+  absl::Duration PatienceAt(absl::Time begun);
+  // Waits before the next try of what has failed `attempt` times, unless `stop` (which may be null) becomes true.
+  void BackOff(int attempt, const std::atomic<bool>* stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for room in the window.
   void Enter();
   void Leave(S3Verdict verdict, int status);
@@ -127,7 +147,8 @@ class S3Client {
   absl::Status ErrorOf(const S3Request& request, const Reply& reply) const;
   // Makes the error that the store's answer lacks something: "an ETag".
   absl::Status Lacks(const S3Request& request, std::string_view what) const;
-  absl::StatusOr<S3Xml> AskForXml(const S3Request& request);
+  // Returns the XML of a good answer. UNAVAILABLE (STORAGE_ERROR): it is no XML of this name; a proxy may have answered.
+  absl::StatusOr<S3Xml> AskForXml(const S3Request& request, std::string_view name);
   absl::StatusOr<S3Object> ObjectIn(const S3Request& request, const Reply& reply) const;
   // Looks whether the object with the word `writer` has the key, because `reply` does not say what became of it.
   absl::StatusOr<Put> WhatStands(const S3Request& request, const Reply& reply, const std::string& writer);
@@ -144,6 +165,9 @@ class S3Client {
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   // When the store last answered a request of credentials that it knows.
   absl::Time last_answer_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // Since when no request has had such an answer.
+  absl::Time failing_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cairn

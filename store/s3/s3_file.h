@@ -2,6 +2,7 @@
 #ifndef CAIRN_STORE_S3_S3_FILE_H_
 #define CAIRN_STORE_S3_S3_FILE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,8 +15,8 @@
 
 namespace cairn {
 
-// Each read is one ranged request, which holds no memory but the caller's. This machine keeps nothing, so all ways to
-// read are one. An object that took the file's name since it was opened is noticed: DATA_LOSS (BAD_FOREIGN_FILE).
+// Each read is one ranged request, which holds no memory but the caller's. Only the first bytes are kept, which come with
+// the request that opens the file: they often are its header. So all ways to read are one. An object that took the file's name since it was opened is noticed: DATA_LOSS (BAD_FOREIGN_FILE).
 class S3File : public StoredFile {
  public:
   // Opens `key`, as Storage::Open does. `path` is for messages. `client` must outlive the file.
@@ -27,15 +28,19 @@ class S3File : public StoredFile {
   absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) override;
 
  private:
-  S3File(Facts facts, const OpenOptions& options, S3Client& client, std::string key)
+  S3File(Facts facts, const OpenOptions& options, S3Client& client, std::string key, std::string begin)
       : StoredFile(std::move(facts), options.cache),
         client_(client),
         key_(std::move(key)),
-        counters_(options.counters) {}
+        begin_(std::move(begin)),
+        counters_(options.counters),
+        stop_(options.stop) {}
 
   S3Client& client_;
   const std::string key_;
+  const std::string begin_;
   ReadCounters* const counters_;
+  const std::atomic<bool>* const stop_;
 };
 
 }  // namespace cairn

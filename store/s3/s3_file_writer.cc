@@ -20,18 +20,17 @@ uint64_t S3FileWriter::PartStep(uint64_t data_bytes) {
   return std::max(kHeldBytes, (data_bytes + kMostParts - 2) / (kMostParts - 1));
 }
 
-absl::StatusOr<std::unique_ptr<S3FileWriter>> S3FileWriter::Create(S3Client& client, std::string key, std::string path,
-                                                                   uint64_t header_bytes, uint64_t data_bytes) {
-  std::unique_ptr<S3FileWriter> writer(
-      new S3FileWriter(client, std::move(key), std::move(path), header_bytes, data_bytes));
-  if (writer->HoldsFirst() ? data_bytes > kHeldBytes : data_bytes > 0) {
-    CAIRN_ASSIGN_OR_RETURN(writer->upload_, client.BeginUpload(writer->key_, writer->writer_));
+absl::StatusOr<std::string> S3FileWriter::Upload() {
+  MutexLock lock(upload_mutex_);
+  if (upload_.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(upload_, client_.BeginUpload(key_, writer_, stop_));
   }
-  return writer;
+  return upload_;
 }
 
 absl::Status S3FileWriter::SendPart(int number, std::string_view bytes) {
-  CAIRN_ASSIGN_OR_RETURN(S3Part part, client_.PutPart(key_, upload_, number, bytes));
+  CAIRN_ASSIGN_OR_RETURN(const std::string upload, Upload());
+  CAIRN_ASSIGN_OR_RETURN(S3Part part, client_.PutPart(key_, upload, number, bytes, stop_));
   MutexLock lock(mutex_);
   parts_[number] = std::move(part);
   return absl::OkStatus();
@@ -77,7 +76,7 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
   header.copy(first.data(), header.size());
   absl::StatusOr<Put> put = Put::kCreated;
   made_ = true;
-  if (upload_.empty()) {
+  if (!HasParts()) {
     put = client_.PutObject(key_, first, /*if_absent=*/true).put;
   } else {
     if (HoldsFirst()) CAIRN_RETURN_IF_ERROR(SendPart(1, first));
@@ -86,7 +85,8 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
       MutexLock lock(mutex_);
       for (const auto& [number, part] : parts_) parts.push_back(part);
     }
-    put = client_.Complete(key_, upload_, parts, writer_);
+    CAIRN_ASSIGN_OR_RETURN(const std::string upload, Upload());
+    put = client_.Complete(key_, upload, parts, writer_);
   }
   CAIRN_RETURN_IF_ERROR(put.status());
   if (*put == Put::kCreated) return absl::OkStatus();
@@ -96,7 +96,10 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
 
 absl::Status S3FileWriter::Remove() {
   absl::Status aborted, deleted;
-  if (!upload_.empty()) aborted = client_.Abort(key_, upload_);
+  {
+    MutexLock lock(upload_mutex_);
+    if (!upload_.empty()) aborted = client_.Abort(key_, upload_, stop_);
+  }
   if (made_) deleted = client_.Delete({key_});
   return aborted.ok() ? deleted : aborted;
 }

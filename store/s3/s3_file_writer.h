@@ -2,9 +2,9 @@
 #ifndef CAIRN_STORE_S3_S3_FILE_WRITER_H_
 #define CAIRN_STORE_S3_S3_FILE_WRITER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,16 +30,7 @@ class S3FileWriter : public FileWriter {
   // Returns the size of the parts of a file with so many bytes: 8 MiB, or what 10,000 parts make necessary.
   static uint64_t PartStep(uint64_t data_bytes);
 
-  // Begins to write `key`, as Storage::Create does. `path` is for messages. `client` must outlive the writer.
-  static absl::StatusOr<std::unique_ptr<S3FileWriter>> Create(S3Client& client, std::string key, std::string path,
-                                                              uint64_t header_bytes, uint64_t data_bytes);
-
-  absl::Status Write(uint64_t offset, const char* bytes, uint64_t size) override;
-  absl::Status Finish(std::string_view header) override;
-  absl::Status Remove() override;
-  bool buffered() const override { return false; }
-
- private:
+  // Begins to write `key`. `path` is for messages. `client` must outlive the writer. It asks nothing of the store.
   S3FileWriter(S3Client& client, std::string key, std::string path, uint64_t header_bytes, uint64_t data_bytes)
       : client_(client),
         key_(std::move(key)),
@@ -48,7 +39,18 @@ class S3FileWriter : public FileWriter {
         data_bytes_(data_bytes),
         writer_(RandomToken(16)) {}
 
+  absl::Status Write(uint64_t offset, const char* bytes, uint64_t size) override;
+  void StopWhen(const std::atomic<bool>& stop) override { stop_ = &stop; }
+  absl::Status Finish(std::string_view header) override;
+  absl::Status Remove() override;
+  bool buffered() const override { return false; }
+
+ private:
+  // Returns the upload, which the first call begins.
+  absl::StatusOr<std::string> Upload();
   bool HoldsFirst() const { return header_bytes_ > 0; }
+  // Otherwise the file is put as one object.
+  bool HasParts() const { return HoldsFirst() ? data_bytes_ > kHeldBytes : data_bytes_ > 0; }
   absl::Status SendPart(int number, std::string_view bytes);
 
   S3Client& client_;
@@ -57,8 +59,10 @@ class S3FileWriter : public FileWriter {
   const uint64_t header_bytes_;
   const uint64_t data_bytes_;
   const std::string writer_;
-  std::string upload_;  // empty: all of the file is held
-  bool made_ = false;   // this object has made the file of this name, or may have
+  const std::atomic<bool>* stop_ = nullptr;
+  bool made_ = false;  // this object has made the file of this name, or may have
+  Mutex upload_mutex_;
+  std::string upload_ ABSL_GUARDED_BY(upload_mutex_);  // empty: all of the file is held so far
   Mutex mutex_;
   std::string held_ ABSL_GUARDED_BY(mutex_);  // the first bytes of the data
   std::map<int, S3Part> parts_ ABSL_GUARDED_BY(mutex_);

@@ -14,7 +14,7 @@ S3Verdict JudgeS3Answer(int status, std::string_view code) {
   if (status == 503 || status == 429 || code == "SlowDown" || code == "Throttling") return S3Verdict::kSlowDown;
   // 409: two writes met, and neither has to have won.
   if (status == 0 || status == 408 || status == 409 || status >= 500) return S3Verdict::kAgain;
-  // An expired token is renewed before the next try.
+  // Tokens are renewed before they expire, by this machine's clock; if it is slow, soon after.
   for (const std::string_view passing :
        {"RequestTimeout", "ExpiredToken", "InternalError", "BadDigest", "XAmzContentChecksumMismatch"}) {
     if (code == passing) return S3Verdict::kAgain;

@@ -44,22 +44,26 @@ class S3RootLock : public RootLock {
   absl::Status TellAddress(const std::string& address) const override;
 
  private:
-  S3RootLock(Storage& storage, S3Client& client, uint64_t epoch, absl::Time began)
-      : storage_(storage), client_(client), epoch_(epoch), began_(began) {}
+  S3RootLock(Storage& storage, S3Client& client, uint64_t epoch, std::string token, absl::Time began)
+      : storage_(storage), client_(client), epoch_(epoch), token_(std::move(token)), began_(began) {}
 
   absl::Status Look() const override;
-  // Writes the record anew, or says in it that the root was given back, unless the root is lost.
-  void WriteRecord(bool held);
+  // Writes the record anew, or says in it that the root was given back, unless the root is lost. Returns whether it is
+  // written.
+  bool WriteRecord(bool held);
   // Writes the record anew until the lock goes.
   void Renew();
 
   Storage& storage_;
   S3Client& client_;
   const uint64_t epoch_;
+  const std::string token_;
   const absl::Time began_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  mutable std::string own_etag_ ABSL_GUARDED_BY(mutex_);  // of this lock's record when it was last read
   CondVar changed_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool renewed_ ABSL_GUARDED_BY(mutex_) = true;  // when it was last tried
   std::thread renewal_;
 };
 

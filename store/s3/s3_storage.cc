@@ -9,9 +9,11 @@
 #include "common/file/confined_path.h"
 #include "common/file/secret_file.h"
 #include "common/resources/memory.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/s3/s3_address.h"
+#include "store/s3/s3_directory_lists.h"
 #include "store/s3/s3_file.h"
 #include "store/s3/s3_file_writer.h"
 #include "store/s3/s3_root_lock.h"
@@ -21,6 +23,9 @@ namespace {
 
 // No save lasts so long, so an older upload was left by a process that is gone.
 constexpr absl::Duration kUploadOfSave = absl::Hours(24);
+
+// Enough for one request that lists small directories.
+constexpr size_t kDirectoriesInRange = 128;
 
 }  // namespace
 
@@ -65,10 +70,10 @@ absl::StatusOr<std::unique_ptr<StoredFile>> S3Storage::Open(std::string_view pat
   return S3File::Open(*client_, std::move(key), FullPath(path), options);
 }
 
-absl::StatusOr<std::string> S3Storage::Read(std::string_view path, uint64_t max_bytes, Cache) {
+absl::StatusOr<Storage::Content> S3Storage::ReadContent(std::string_view path, uint64_t max_bytes, Cache) {
   CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
   CAIRN_ASSIGN_OR_RETURN(S3Content content, client_->Fetch(key, max_bytes));
-  return std::move(content.bytes);
+  return Content{std::move(content.bytes), std::move(content.object.etag)};
 }
 
 bool S3Storage::Exists(std::string_view path) {
@@ -78,21 +83,60 @@ bool S3Storage::Exists(std::string_view path) {
   return (below.ok() && !below->empty()) || client_->Head(*key).ok();
 }
 
+absl::Status S3Storage::NoObjects(std::string_view directory) const {
+  const std::string name = FullPath(directory);
+  return MakeError(Reason::kFileMissing, absl::StrCat(name, " has no objects"), {{"file", name}});
+}
+
 absl::StatusOr<std::vector<Storage::Entry>> S3Storage::List(std::string_view directory) {
   CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(directory));
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/true));
   if (listed.empty() && !directory.empty()) {
-    return MakeError(Reason::kFileMissing, absl::StrCat(FullPath(directory), " has no objects"),
-                     {{"file", FullPath(directory)}});
+    return NoObjects(directory);
   }
   std::vector<Entry> entries;
   for (const S3Client::Listed& one : listed) {
     std::string name = one.name.substr(prefix.size());
     if (one.prefix) name.pop_back();
-    if (!name.empty()) entries.push_back({std::move(name), one.prefix, /*unfinished=*/false});
+    if (!name.empty()) entries.push_back({std::move(name), one.prefix, /*unfinished=*/false, one.etag});
   }
   std::sort(entries.begin(), entries.end());
   return entries;
+}
+
+std::vector<absl::StatusOr<std::vector<Storage::Entry>>> S3Storage::ListEach(std::string_view parent,
+                                                                             const std::vector<std::string>& names) {
+  std::vector<absl::StatusOr<std::vector<Entry>>> lists(names.size());
+  const auto prefix = PrefixOf(parent);
+  if (!prefix.ok()) {
+    std::fill(lists.begin(), lists.end(), prefix.status());
+    return lists;
+  }
+  const size_t ranges = (names.size() + kDirectoriesInRange - 1) / kDirectoriesInRange;
+  const absl::Status enough = ForEachOnThreads("to list", ranges, CallsAtOnce(), [&](size_t range, int) {
+    const size_t begin = range * kDirectoriesInRange;
+    const size_t count = std::min(kDirectoriesInRange, names.size() - begin);
+    S3DirectoryLists found(*prefix, std::span(names).subspan(begin, count));
+    absl::Status status;
+    while (status.ok() && !found.complete()) {
+      const auto page = client_->List(*prefix, /*by_directory=*/false, found.after(), S3DirectoryLists::kPage);
+      status = page.ok() ? found.Add(*page) : page.status();
+    }
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<Entry> entries = found.Take(i);
+      if (!found.has(i)) {
+        lists[begin + i] = status;
+      } else if (entries.empty()) {
+        lists[begin + i] = NoObjects(absl::StrCat(std::string(parent), "/", names[begin + i]));
+      } else {
+        lists[begin + i] = std::move(entries);
+      }
+    }
+    return absl::OkStatus();
+  });
+  // Without memory nothing is known of any.
+  if (!enough.ok()) std::fill(lists.begin(), lists.end(), enough);
+  return lists;
 }
 
 absl::StatusOr<std::vector<std::optional<uint64_t>>> S3Storage::SizesOf(std::string_view directory,
@@ -136,7 +180,7 @@ absl::StatusOr<Put> S3Storage::ClaimDirectory(std::string_view path, const std::
 absl::StatusOr<std::unique_ptr<FileWriter>> S3Storage::Create(std::string_view path, uint64_t header_bytes,
                                                               uint64_t data_bytes) {
   CAIRN_ASSIGN_OR_RETURN(std::string key, KeyOf(path));
-  return S3FileWriter::Create(*client_, std::move(key), FullPath(path), header_bytes, data_bytes);
+  return std::make_unique<S3FileWriter>(*client_, std::move(key), FullPath(path), header_bytes, data_bytes);
 }
 
 absl::StatusOr<std::string> S3Storage::ReadOrMakeSecret(std::string_view path) {
@@ -153,7 +197,8 @@ absl::StatusOr<std::string> S3Storage::ReadOrMakeSecret(std::string_view path) {
 absl::Status S3Storage::RemoveAll(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
   const std::string prefix = absl::StrCat(key, "/");
-  CAIRN_RETURN_IF_ERROR(RemoveUnfinished(path, absl::InfiniteFuture()));
+  // First, because an upload that ends after the listing would leave a file.
+  CAIRN_RETURN_IF_ERROR(AbortUploads(prefix, [](const S3Client::Upload&) { return true; }));
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/false));
   std::vector<std::string> keys = {key};
   for (const S3Client::Listed& one : listed) keys.push_back(one.name);
@@ -180,32 +225,37 @@ absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vecto
   return client_->Delete(keys);
 }
 
-absl::Status S3Storage::RemoveUnfinished(std::string_view directory, absl::Time before) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string prefix, PrefixOf(directory));
+absl::Status S3Storage::AbortUploads(const std::string& prefix,
+                                     absl::FunctionRef<bool(const S3Client::Upload&)> wanted) {
   CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->Uploads(prefix));
   absl::Status first;
   for (const S3Client::Upload& upload : uploads) {
-    // What is in a directory below belongs to somebody else, unless all of it goes.
-    const bool all = before == absl::InfiniteFuture();
-    const bool below = upload.key.find('/', prefix.size()) != upload.key.npos;
-    if (!all && (below || upload.begun >= before)) continue;
-    if (const absl::Status aborted = client_->Abort(upload.key, upload.id); first.ok()) first = aborted;
+    if (wanted(upload)) first.Update(client_->Abort(upload.key, upload.id));
   }
   return first;
 }
 
-void S3Storage::RemoveAbandoned(absl::Time before) {
-  const auto uploads = client_->Uploads(client_->address().prefix);
-  if (!uploads.ok()) return;
-  for (const S3Client::Upload& upload : *uploads) {
-    if (upload.begun < before) client_->Abort(upload.key, upload.id).IgnoreError();
+absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directories, absl::Time before) {
+  std::set<std::string> prefixes;
+  for (const std::string& directory : directories) {
+    CAIRN_ASSIGN_OR_RETURN(std::string prefix, PrefixOf(directory));
+    prefixes.insert(std::move(prefix));
   }
+  if (prefixes.empty()) return absl::OkStatus();
+  const std::string all = prefixes.size() == 1 ? *prefixes.begin() : client_->address().prefix;
+  return AbortUploads(all, [&](const S3Client::Upload& upload) {
+    // What is in a directory below belongs to somebody else.
+    return upload.begun < before && prefixes.contains(upload.key.substr(0, upload.key.rfind('/') + 1));
+  });
 }
 
 absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot(absl::Duration patience, const Clock& clock,
                                                               const Waiting& waiting) {
   CAIRN_ASSIGN_OR_RETURN(auto lock, S3RootLock::Acquire(*this, *client_, patience, clock, waiting));
-  RemoveAbandoned(lock->began() - kUploadOfSave);
+  // It does not matter if some stay.
+  AbortUploads(client_->address().prefix, [&](const S3Client::Upload& upload) {
+    return upload.begun < lock->began() - kUploadOfSave;
+  }).IgnoreError();
   return lock;
 }
 

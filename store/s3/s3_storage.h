@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -36,14 +37,18 @@ class S3Storage : public Storage {
                                                                const Options& options = {});
 
   using Storage::PutReplacing;
-  using Storage::Read;
   using Storage::Sync;
 
   absl::StatusOr<std::unique_ptr<StoredFile>> Open(std::string_view path, const OpenOptions& options = {}) override;
   // One request.
-  absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes, Cache cache) override;
+  absl::StatusOr<Content> ReadContent(std::string_view path, uint64_t max_bytes, Cache cache) override;
   bool Exists(std::string_view path) override;
   absl::StatusOr<std::vector<Entry>> List(std::string_view directory) override;
+  // One request lists some hundred files, of several directories if they are small.
+  std::vector<absl::StatusOr<std::vector<Entry>>> ListEach(std::string_view parent,
+                                                           const std::vector<std::string>& names) override;
+  bool ListsExactly() const override { return true; }
+  int CallsAtOnce() const override { return client_->connections(); }
   absl::StatusOr<std::vector<std::optional<uint64_t>>> SizesOf(std::string_view directory,
                                                                const std::vector<std::string>& names) override;
 
@@ -58,7 +63,8 @@ class S3Storage : public Storage {
 
   absl::Status RemoveAll(std::string_view path) override;
   absl::Status RemoveAllOf(std::string_view directory, const std::vector<std::string>& names) override;
-  absl::Status RemoveUnfinished(std::string_view directory, absl::Time before) override;
+  // One listing, and one request for each file that is removed.
+  absl::Status RemoveUnfinished(const std::vector<std::string>& directories, absl::Time before) override;
   std::vector<absl::Status> Sync(const std::vector<std::string>& directories) override {
     return std::vector<absl::Status>(directories.size());
   }
@@ -77,11 +83,14 @@ class S3Storage : public Storage {
 
   absl::StatusOr<std::unique_ptr<RootLock>> LockRoot(absl::Duration patience, const Clock& clock,
                                                      const Waiting& waiting) override;
-  // Aborts uploads that were begun earlier, anywhere below the root. It does not matter if some stay.
-  void RemoveAbandoned(absl::Time before);
+  // Aborts the uploads to keys that begin with `prefix` for which `wanted` returns true. Returns the first error.
+  absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Client::Upload&)> wanted);
   absl::StatusOr<std::string> KeyOf(std::string_view path) const;
   // The beginning of all keys in a directory, "" for the root.
   absl::StatusOr<std::string> PrefixOf(std::string_view directory) const;
+
+  // Says that a directory is empty.
+  absl::Status NoObjects(std::string_view directory) const;
 
   const std::unique_ptr<S3Client> client_;
 };

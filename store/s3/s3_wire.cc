@@ -20,6 +20,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +32,9 @@
 namespace cairn {
 namespace {
 
+constexpr int kPartialContent = 206;  // HTTP
+constexpr uint64_t kMaxHeaderBytes = 64 << 10;
+constexpr uint64_t kLeastBytesPerSecond = 256 << 10;
 constexpr uint32_t kConnectTimeoutMs = 5000;
 
 aws_allocator* Allocator() {
@@ -60,6 +65,18 @@ class Event {
     while (!set_) changed_.Wait(mutex_);
     return error_;
   }
+  // Returns nothing if the event has not come after `most`, or once `stop` (which may be null) is true.
+  std::optional<int> WaitFor(absl::Duration most, const std::atomic<bool>* stop = nullptr) {
+    constexpr absl::Duration kLook = absl::Milliseconds(100);
+    const absl::Time until = absl::Now() + most;
+    MutexLock lock(mutex_);
+    while (!set_) {
+      const absl::Duration left = until - absl::Now();
+      if (left <= absl::ZeroDuration() || (stop != nullptr && *stop)) return std::nullopt;
+      changed_.WaitFor(mutex_, stop == nullptr ? left : std::min(left, kLook));
+    }
+    return error_;
+  }
 
  private:
   Mutex mutex_;
@@ -72,13 +89,49 @@ void Ended(void* event) { static_cast<Event*>(event)->Set(0); }
 
 std::string ErrorText(int error) { return absl::StrCat(aws_error_str(error), " (", aws_error_name(error), ")"); }
 
+using Message = std::unique_ptr<aws_http_message, decltype(&aws_http_message_release)>;
+
 // One request that is under way. The members are touched by the thread of its connection until `ended`.
 struct Exchange {
   const S3Request* request = nullptr;
   S3Answer answer;
-  aws_http_connection* connection = nullptr;
-  Event signed_event, connected, ended;
+  uint64_t header_bytes = 0;
+  Event ended;
 };
+
+// A request that gets its signature. It is freed when both sides have let go, because credentials may come too late.
+struct Signing {
+  Message message{nullptr, &aws_http_message_release};
+  std::unique_ptr<aws_signable, decltype(&aws_signable_destroy)> signable{nullptr, &aws_signable_destroy};
+  Event ended;
+};
+
+// A wait for a connection, which may come too late.
+struct Connecting {
+  aws_http_connection_manager* manager = nullptr;
+  aws_http_connection* connection = nullptr;
+  Mutex mutex;
+  bool given_up ABSL_GUARDED_BY(mutex) = false;
+  Event ended;
+
+  // Returns false if the connection is there.
+  bool GiveUp() {
+    MutexLock lock(mutex);
+    given_up = connection == nullptr;
+    return given_up;
+  }
+};
+
+// What the libraries hold of a thing until they call back.
+template <typename T>
+void* Held(const std::shared_ptr<T>& thing) {
+  return new std::shared_ptr<T>(thing);
+}
+template <typename T>
+std::shared_ptr<T> TakeHeld(void* data) {
+  const std::unique_ptr<std::shared_ptr<T>> held(static_cast<std::shared_ptr<T>*>(data));
+  return *held;
+}
 
 // Takes a part of an answer by `take`, which must throw nothing into the libraries. If that fails, the exchange ends.
 template <typename Take>
@@ -92,8 +145,12 @@ int OnHeaders(aws_http_stream* stream, aws_http_header_block block, const aws_ht
   auto& exchange = *static_cast<Exchange*>(data);
   if (block == AWS_HTTP_HEADER_BLOCK_INFORMATIONAL) return AWS_OP_SUCCESS;
   aws_http_stream_get_incoming_response_status(stream, &exchange.answer.status);
-  return TakePart(exchange, [&] {
+  return TakePart(exchange, [&]() -> absl::Status {
     for (size_t i = 0; i < count; ++i) {
+      exchange.header_bytes += headers[i].name.len + headers[i].value.len;
+      if (exchange.header_bytes > kMaxHeaderBytes) {
+        return MakeError(Reason::kMessageTooLarge, "the store answers with headers without end");
+      }
       exchange.answer.headers[absl::AsciiStrToLower(std::string(TextOf(headers[i].name)))] =
           std::string(TextOf(headers[i].value));
     }
@@ -108,6 +165,9 @@ int OnBody(aws_http_stream*, const aws_byte_cursor* bytes, void* data) {
     const S3Request& request = *exchange.request;
     const bool good = answer.status >= 200 && answer.status < 300;
     const bool to_caller = request.to != nullptr && good;
+    if (to_caller && answer.status != kPartialContent) {
+      return MakeError(Reason::kStorageError, "the store answers with a whole object where a range was asked for");
+    }
     const uint64_t received = to_caller ? answer.received : answer.body.size();
     const uint64_t max_bytes = good ? request.max_bytes : S3Request::kMaxWords;
     if (bytes->len > max_bytes - std::min(received, max_bytes)) {
@@ -127,22 +187,24 @@ int OnBody(aws_http_stream*, const aws_byte_cursor* bytes, void* data) {
 void OnComplete(aws_http_stream*, int error, void* data) { static_cast<Exchange*>(data)->ended.Set(error); }
 
 void OnConnected(aws_http_connection* connection, int error, void* data) {
-  auto& exchange = *static_cast<Exchange*>(data);
-  exchange.connection = connection;
-  exchange.connected.Set(error);
+  const std::shared_ptr<Connecting> connecting = TakeHeld<Connecting>(data);
+  {
+    MutexLock lock(connecting->mutex);
+    if (!connecting->given_up) connecting->connection = connection;
+    if (connecting->given_up && connection != nullptr) {
+      aws_http_connection_manager_release_connection(connecting->manager, connection);
+    }
+  }
+  connecting->ended.Set(error);
 }
 
-struct Signing {
-  aws_http_message* message = nullptr;
-  Event* event = nullptr;
-};
-
 void OnSigned(aws_signing_result* result, int error, void* data) {
-  const auto& signing = *static_cast<Signing*>(data);
-  if (error == 0 && aws_apply_signing_result_to_http_request(signing.message, Allocator(), result) != AWS_OP_SUCCESS) {
+  const std::shared_ptr<Signing> signing = TakeHeld<Signing>(data);
+  if (error == 0 &&
+      aws_apply_signing_result_to_http_request(signing->message.get(), Allocator(), result) != AWS_OP_SUCCESS) {
     error = aws_last_error();
   }
-  signing.event->Set(error);
+  signing->ended.Set(error);
 }
 
 }  // namespace
@@ -162,16 +224,18 @@ struct S3Wire::Parts {
   aws_credentials_provider* credentials = nullptr;
   aws_http_connection_manager* manager = nullptr;
 
-  ~Parts() {
+  // Returns false if something is held. Then the parts must stay.
+  bool End() {
+    constexpr absl::Duration kMost = absl::Seconds(2);
     if (manager != nullptr) {
       aws_http_connection_manager_release(manager);
-      manager_ended.Wait();
+      if (!manager_ended.WaitFor(kMost).has_value()) return false;
     }
     if (credentials != nullptr) {
       aws_credentials_provider_release(credentials);
-      credentials_ended.Wait();
+      if (!credentials_ended.WaitFor(kMost).has_value()) return false;
     }
-    aws_tls_ctx_release(tls);
+    if (tls != nullptr) aws_tls_ctx_release(tls);
     aws_client_bootstrap_release(bootstrap);
     if (resolver != nullptr) {
       aws_host_resolver_release(resolver);
@@ -181,13 +245,16 @@ struct S3Wire::Parts {
       aws_event_loop_group_release(loops);
       loops_ended.Wait();
     }
+    return true;
   }
 };
 
 S3Wire::S3Wire(S3Address address, const Options& options)
     : address_(std::move(address)), options_(options), parts_(std::make_unique<Parts>()) {}
 
-S3Wire::~S3Wire() = default;
+S3Wire::~S3Wire() {
+  if (!parts_->End()) static_cast<void>(parts_.release());
+}
 
 absl::StatusOr<std::unique_ptr<S3Wire>> S3Wire::Open(const S3Address& address, const Options& options) {
   aws_allocator* const allocator = Allocator();
@@ -219,10 +286,12 @@ absl::StatusOr<std::unique_ptr<S3Wire>> S3Wire::Open(const S3Address& address, c
                                                       &trust, nullptr, address.ca_file.c_str()) == AWS_OP_SUCCESS;
   if (trusted) parts.tls = aws_tls_client_ctx_new(allocator, &trust);
   aws_tls_ctx_options_clean_up(&trust);
-  if (parts.tls == nullptr) {
+  // Without TLS to the store, only some ways to credentials need certificates.
+  if (parts.tls == nullptr && (address.tls || !address.ca_file.empty())) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the certificates", address.ca_file.empty() ? " of the system" : " in ",
-                                  address.ca_file, " cannot be used: ", ErrorText(aws_last_error())));
+                                  address.ca_file, " cannot be used: ", ErrorText(aws_last_error())),
+                     {{"next", "Install the package ca-certificates, or set AWS_CA_BUNDLE to a file of certificates."}});
   }
 
   proxy_env_var_settings proxies = {};
@@ -273,19 +342,18 @@ absl::StatusOr<std::unique_ptr<S3Wire>> S3Wire::Open(const S3Address& address, c
 
 S3Answer S3Wire::Send(const S3Request& request) {
   aws_allocator* const allocator = Allocator();
-  Exchange exchange;
-  exchange.request = &request;
-  S3Answer& answer = exchange.answer;
-  std::unique_ptr<aws_http_message, decltype(&aws_http_message_release)> message(
-      aws_http_message_new_request(allocator), &aws_http_message_release);
+  S3Answer unsent;
+  const auto signing = std::make_shared<Signing>();
+  signing->message.reset(aws_http_message_new_request(allocator));
+  aws_http_message* const message = signing->message.get();
   const std::string path = absl::StrCat(address_.PathOf(request.key), request.query.empty() ? "" : "?", request.query);
-  aws_http_message_set_request_method(message.get(), CursorOf(request.method));
-  aws_http_message_set_request_path(message.get(), CursorOf(path));
+  aws_http_message_set_request_method(message, CursorOf(request.method));
+  aws_http_message_set_request_path(message, CursorOf(path));
   const auto add = [&](std::string_view name, std::string_view value) {
     aws_http_header header = {};
     header.name = CursorOf(name);
     header.value = CursorOf(value);
-    aws_http_message_add_header(message.get(), header);
+    aws_http_message_add_header(message, header);
   };
   add("Host", address_.HostHeader());
   add("User-Agent", "cairn");
@@ -293,15 +361,8 @@ S3Answer S3Wire::Send(const S3Request& request) {
   if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
     add("Content-Length", absl::StrCat(request.body.size()));
   }
-  if (!request.body.empty()) {
-    const aws_byte_cursor body = CursorOf(request.body);
-    aws_input_stream* const stream = aws_input_stream_new_from_cursor(allocator, &body);
-    aws_http_message_set_body_stream(message.get(), stream);
-    aws_input_stream_release(stream);
-  }
 
-  std::unique_ptr<aws_signable, decltype(&aws_signable_destroy)> signable(
-      aws_signable_new_http_request(allocator, message.get()), &aws_signable_destroy);
+  signing->signable.reset(aws_signable_new_http_request(allocator, message));
   aws_signing_config_aws config = {};
   config.config_type = AWS_SIGNING_CONFIG_AWS;
   config.algorithm = AWS_SIGNING_ALGORITHM_V4;
@@ -309,48 +370,77 @@ S3Answer S3Wire::Send(const S3Request& request) {
   config.region = CursorOf(address_.region);
   config.service = CursorOf("s3");
   aws_date_time_init_now(&config.date);
-  // To digest what is sent would cost more than to send it: its checksum goes along, and TLS protects both.
+  // To digest what is sent would cost more than to send it. Its checksum goes along, and https protects both; with http
+  // whoever is between could change both.
   config.signed_body_value = g_aws_signed_body_value_unsigned_payload;
   config.signed_body_header = AWS_SBHT_X_AMZ_CONTENT_SHA256;
   config.credentials_provider = parts_->credentials;
-  Signing signing = {message.get(), &exchange.signed_event};
-  int error = 0;
-  if (aws_sign_request_aws(allocator, signable.get(), reinterpret_cast<aws_signing_config_base*>(&config), OnSigned,
-                           &signing) != AWS_OP_SUCCESS) {
-    error = aws_last_error();
+  std::optional<int> error;
+  void* const held = Held(signing);
+  if (aws_sign_request_aws(allocator, signing->signable.get(), reinterpret_cast<aws_signing_config_base*>(&config),
+                           OnSigned, held) == AWS_OP_SUCCESS) {
+    error = signing->ended.WaitFor(options_.silence, request.stop);
   } else {
-    error = exchange.signed_event.Wait();
+    error = aws_last_error();
+    TakeHeld<Signing>(held);
   }
   if (error != 0) {
-    answer.no_credentials = true;
-    answer.trouble = absl::StrCat("no credentials: ", ErrorText(error));
-    return answer;
+    unsent.no_credentials = true;
+    unsent.trouble =
+        absl::StrCat("no credentials: ",
+                     error.has_value() ? ErrorText(*error) : "who gives them does not answer (web identity, container "
+                                                             "or machine)");
+    return unsent;
+  }
+  if (!request.body.empty()) {
+    const aws_byte_cursor body = CursorOf(request.body);
+    aws_input_stream* const stream = aws_input_stream_new_from_cursor(allocator, &body);
+    aws_http_message_set_body_stream(message, stream);
+    aws_input_stream_release(stream);
   }
 
-  aws_http_connection_manager_acquire_connection(parts_->manager, OnConnected, &exchange);
-  if (error = exchange.connected.Wait(); error != 0) {
-    answer.trouble = absl::StrCat("no connection to ", address_.HostHeader(), ": ", ErrorText(error));
-    return answer;
+  const auto connecting = std::make_shared<Connecting>();
+  connecting->manager = parts_->manager;
+  aws_http_connection_manager_acquire_connection(parts_->manager, OnConnected, Held(connecting));
+  error = connecting->ended.WaitFor(options_.silence, request.stop);
+  if (!error.has_value() && !connecting->GiveUp()) error = connecting->ended.Wait();
+  if (error != 0) {
+    unsent.trouble = absl::StrCat("no connection to ", address_.HostHeader(), ": ",
+                                  error.has_value() ? ErrorText(*error) : "nothing answers there, or a proxy does not");
+    return unsent;
   }
+  Exchange exchange;
+  exchange.request = &request;
+  S3Answer& answer = exchange.answer;
   aws_http_make_request_options options = {};
   options.self_size = sizeof(options);
-  options.request = message.get();
+  options.request = message;
   options.user_data = &exchange;
   options.on_response_headers = OnHeaders;
   options.on_response_body = OnBody;
   options.on_complete = OnComplete;
-  aws_http_stream* const stream = aws_http_connection_make_request(exchange.connection, &options);
+  aws_http_connection* const connection = connecting->connection;
+  aws_http_stream* const stream = aws_http_connection_make_request(connection, &options);
+  std::string why;
   if (stream != nullptr && aws_http_stream_activate(stream) == AWS_OP_SUCCESS) {
     answer.sent = true;
-    error = exchange.ended.Wait();
+    const uint64_t bytes = request.body.size() + (request.content ? request.max_bytes : 0);
+    error = exchange.ended.WaitFor(options_.longest + absl::Seconds(bytes / kLeastBytesPerSecond), request.stop);
+    if (!error.has_value()) {
+      why = request.stop != nullptr && *request.stop ? "it was stopped" : "the answer did not end in time";
+      aws_http_connection_close(connection);
+      error = exchange.ended.Wait();
+      if (error == 0) error = AWS_ERROR_HTTP_CONNECTION_CLOSED;
+    }
   } else {
     error = aws_last_error();
   }
   if (stream != nullptr) aws_http_stream_release(stream);
-  aws_http_connection_manager_release_connection(parts_->manager, exchange.connection);
+  aws_http_connection_manager_release_connection(parts_->manager, connection);
   if (error != 0) {
     answer.status = 0;
-    answer.trouble = absl::StrCat("the connection to ", address_.HostHeader(), " broke: ", ErrorText(error));
+    answer.trouble = absl::StrCat("the connection to ", address_.HostHeader(), " broke: ",
+                                  why.empty() ? ErrorText(*error) : why);
   }
   return answer;
 }

@@ -2,6 +2,7 @@
 #ifndef CAIRN_STORE_STORAGE_FILE_WRITER_H_
 #define CAIRN_STORE_STORAGE_FILE_WRITER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -22,6 +23,10 @@ class FileWriter {
   // file's end is cut off. Parts may come in any order, and the same part more than once. A storage may require that
   // all parts but the last have one size, of 8 MiB or more. Thread-safe.
   virtual absl::Status Write(uint64_t offset, const char* bytes, uint64_t size) = 0;
+
+  // Makes calls of this writer that wait for storage fail soon once `stop` is true; it must outlive the writer. A storage
+  // whose calls cannot be given up ignores it.
+  virtual void StopWhen(const std::atomic<bool>& stop) { static_cast<void>(stop); }
 
   // Writes the header, makes the whole file durable and gives it its name. The header comes last because it holds
   // checksums of the parts. It has the length that Storage::Create was told. If the name is taken, nothing is replaced:

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 
 namespace cairn {
 
@@ -35,9 +35,8 @@ class RootLock {
   // FAILED_PRECONDITION (ROOT_IN_USE): the root is lost for good, so the process must stop serving. Errors of storage:
   // this call could not find out.
   absl::Status Check() const;
-  // Sets a function that Check calls each time it finds that the root is lost. Must be set before a second thread uses
-  // the lock.
-  void OnLost(std::function<void(const absl::Status& lost)> on_lost) { on_lost_ = std::move(on_lost); }
+  // Sets a function that Check calls each time it finds that the root is lost, from any thread.
+  void OnLost(std::function<void(const absl::Status& lost)> on_lost);
 
   // Marks the root as one that holds deletions and lineages, if it is not marked yet. A process of an earlier version
   // would take a deleted checkpoint for a damaged one, so it refuses a marked root. The mark is durable on return.
@@ -52,7 +51,8 @@ class RootLock {
   // Does the work of Check, but does not call the function of OnLost.
   virtual absl::Status Look() const = 0;
 
-  std::function<void(const absl::Status& lost)> on_lost_;
+  mutable Mutex on_lost_mutex_;
+  std::function<void(const absl::Status& lost)> on_lost_ ABSL_GUARDED_BY(on_lost_mutex_);
 };
 
 }  // namespace cairn

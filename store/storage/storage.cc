@@ -10,18 +10,32 @@ std::string Storage::FullPath(std::string_view path) const {
   return absl::StrCat(root_ == "/" ? "" : root_, "/", std::string(path));
 }
 
-absl::StatusOr<std::string> Storage::Read(std::string_view path, uint64_t max_bytes, Cache cache) {
+absl::StatusOr<Storage::Content> Storage::ReadContent(std::string_view path, uint64_t max_bytes, Cache cache) {
   CAIRN_ASSIGN_OR_RETURN(const auto file, Open(path, {.cache = cache}));
-  return ReadAll(*file, max_bytes);
+  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadAll(*file, max_bytes));
+  return Content{std::move(bytes), file->identity()};
+}
+
+absl::StatusOr<std::string> Storage::Read(std::string_view path, uint64_t max_bytes, Cache cache) {
+  CAIRN_ASSIGN_OR_RETURN(Content content, ReadContent(path, max_bytes, cache));
+  return std::move(content.bytes);
+}
+
+std::vector<absl::StatusOr<std::vector<Storage::Entry>>> Storage::ListEach(std::string_view parent,
+                                                                           const std::vector<std::string>& names) {
+  std::vector<absl::StatusOr<std::vector<Entry>>> lists;
+  lists.reserve(names.size());
+  for (const std::string& name : names) {
+    lists.push_back(List(parent.empty() ? name : absl::StrCat(std::string(parent), "/", name)));
+  }
+  return lists;
 }
 
 absl::StatusOr<std::unique_ptr<RootLock>> Storage::TakeRoot(absl::Duration patience, const Clock& clock,
                                                             const Waiting& waiting) {
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<RootLock> lock, LockRoot(patience, clock, waiting));
-  for (const char* directory : {"", ".cairn", ".cairn/plans"}) {
-    // What cannot be removed is no reason to fail: the next holder tries again.
-    RemoveUnfinished(directory, lock->began()).IgnoreError();
-  }
+  // What cannot be removed is no reason to fail: the next holder tries again.
+  RemoveUnfinished({"", ".cairn", ".cairn/plans"}, lock->began()).IgnoreError();
   return lock;
 }
 

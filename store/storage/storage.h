@@ -47,12 +47,15 @@ class Storage {
 
   // Opens a file. DATA_LOSS (FILE_TRUNCATED, BAD_FOREIGN_FILE): see OpenOptions.
   virtual absl::StatusOr<std::unique_ptr<StoredFile>> Open(std::string_view path, const OpenOptions& options = {}) = 0;
+  struct Content {
+    std::string bytes;
+    std::string identity;  // StoredFile::identity
+  };
   // Reads all of a file. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has more than `max_bytes`; (MEMORY_LIMIT). With
   // Cache::kBypass this is a second opinion on bytes that look damaged.
-  virtual absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes, Cache cache);
-  absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes) {
-    return Read(path, max_bytes, Cache::kUse);
-  }
+  virtual absl::StatusOr<Content> ReadContent(std::string_view path, uint64_t max_bytes, Cache cache);
+  // Does the same, and returns only the bytes.
+  absl::StatusOr<std::string> Read(std::string_view path, uint64_t max_bytes, Cache cache = Cache::kUse);
   // Says whether anything has this path, or is below it. An error counts as no.
   virtual bool Exists(std::string_view path) = 0;
 
@@ -60,12 +63,20 @@ class Storage {
     std::string name;
     bool directory = false;   // there may be files below it
     bool unfinished = false;  // a temporary name that the storage gives a file until it is finished
+    std::string identity;     // StoredFile::identity, if a listing tells it; else empty
 
     bool operator<(const Entry& other) const { return name < other.name; }
   };
   // Lists what is in a directory, "" for the root, by name. DATA_LOSS (FILE_MISSING): there is no such directory, or
   // nothing is in it and directories are only names here.
   virtual absl::StatusOr<std::vector<Entry>> List(std::string_view directory) = 0;
+  // Does the same for directories in `parent`, whose names ascend. Returns one result for each.
+  virtual std::vector<absl::StatusOr<std::vector<Entry>>> ListEach(std::string_view parent,
+                                                                   const std::vector<std::string>& names);
+  // Returns true if a listing never lacks a file that was put before it, on whatever machine.
+  virtual bool ListsExactly() const { return false; }
+  // How many calls are worth making at the same time, because each mostly waits.
+  virtual int CallsAtOnce() const { return 1; }
   // Returns the lengths in bytes of files of one directory, in the order of `names`; nothing for a file that does not
   // exist. It asks storage for each file, because a listing may be out of date. A name that exists and is not a file is
   // an error; the first one in order is returned.
@@ -111,9 +122,10 @@ class Storage {
   virtual absl::Status RemoveAll(std::string_view path) = 0;
   // The same for many names in one directory.
   virtual absl::Status RemoveAllOf(std::string_view directory, const std::vector<std::string>& names) = 0;
-  // Removes the unfinished files of a directory that were not changed since `before`, by the clock of the storage. Not
-  // durable: a power cut may bring a file back, and a later call removes it.
-  virtual absl::Status RemoveUnfinished(std::string_view directory, absl::Time before) = 0;
+  // Removes the unfinished files in directories that were not changed since `before`, by the clock of the storage. Not
+  // durable: a power cut may bring a file back, and a later call removes it. Returns the first error; it goes on after
+  // one.
+  virtual absl::Status RemoveUnfinished(const std::vector<std::string>& directories, absl::Time before) = 0;
 
   // Makes the names in directories durable, whichever process put them there, and even if an fsync of that process has
   // failed. A reader calls it before it relies on a file, because a power cut may otherwise take the file away. Returns

@@ -43,6 +43,9 @@ struct OpenOptions {
   std::optional<int64_t> modified_ns = std::nullopt;
   // Where the bytes read are counted; null: nowhere. It must outlive the file.
   ReadCounters* counters = nullptr;
+  // Once it is true, reads that wait for storage fail soon; null: never. A storage whose reads cannot be given up ignores
+  // it. It must outlive the file.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 // A file that is open to be read. It stays the file that was opened, even if another file takes its name. Thread-safe.

@@ -7,6 +7,7 @@
 #include "common/base/random_id.h"
 #include "common/format/checkpoint_path.h"
 #include "common/resources/memory.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/write/attempt_owner.h"
@@ -136,9 +137,8 @@ PutAnswer AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t
   return WithDoubt(path, {std::move(standing), unread});
 }
 
-absl::Status AttemptStore::CheckComplete(const std::string& job, const PutOutcome& action) {
+absl::Status AttemptStore::CheckBins(const std::string& job, const PutOutcome& action) {
   const std::string directory = AttemptDirectory(job, action.step, action.attempt);
-  CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(storage_, directory, action.nonce));
   std::vector<std::string> names;
   names.reserve(action.bins->size());
   for (const BinFile& bin : *action.bins) names.push_back(bin.name);
@@ -182,14 +182,24 @@ PutAnswer AttemptStore::Put(const std::string& job, const PutOutcome& action) {
 
 PutAnswer AttemptStore::PutNow(const std::string& job, const PutOutcome& action) {
   const std::string path = OutcomePath(job, action.step, action.attempt);
-  if (absl::Status held = root_.Check(); !held.ok()) return WithDoubt(path, {std::move(held)});
   if (action.manifest == nullptr) {
+    if (absl::Status held = root_.Check(); !held.ok()) return WithDoubt(path, {std::move(held)});
     return PutAbortRecord(job, action.step, action.attempt, action.error, action.request_id);
   }
-  if (absl::Status complete = CheckComplete(job, action); !complete.ok()) {
+  absl::Status held;
+  const absl::Status may_commit =
+      ForEachOnThreads("to commit", 3, storage_.CallsAtOnce(), [&](size_t check, int) -> absl::Status {
+        if (check == 0) return held = root_.Check();
+        if (check == 1) {
+          return CheckAttemptOwner(storage_, AttemptDirectory(job, action.step, action.attempt), action.nonce);
+        }
+        return CheckBins(job, action);
+      });
+  if (!held.ok()) return WithDoubt(path, {std::move(held)});
+  if (!may_commit.ok()) {
     // The attempt may have ended already, so that its files are gone.
     if (auto standing = Standing(job, action.step, action.attempt)) return WithDoubt(path, {*std::move(standing)});
-    return WithDoubt(path, {std::move(complete)});
+    return WithDoubt(path, {may_commit});
   }
   return PutRecord(job, action.step, action.attempt, *action.manifest, /*manifest=*/true);
 }

@@ -50,8 +50,8 @@ class AttemptStore {
   // OK if the new attempt may take the place of this one, which is committed.
   absl::Status MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt);
   PutAnswer PutNow(const std::string& job, const PutOutcome& action);
-  // OK if the attempt may be committed: its directory belongs to the nonce and holds all bins.
-  absl::Status CheckComplete(const std::string& job, const PutOutcome& action);
+  // OK if the directory of the attempt holds all bins.
+  absl::Status CheckBins(const std::string& job, const PutOutcome& action);
   PutAnswer PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes, bool manifest);
   PutAnswer PutAbortRecord(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                            const std::string& request_id);

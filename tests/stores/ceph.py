@@ -37,9 +37,9 @@ mgr_data = {directory}/mgr
 mgr_initial_modules =
 osd_data = {directory}/osd
 osd_objectstore = memstore
-memstore_device_bytes = 4294967296
+memstore_device_bytes = {memory}
 rgw_data = {directory}/rgw
-rgw_frontends = beast endpoint=127.0.0.1:{gateway}
+rgw_frontends = beast endpoint=127.0.0.1:{gateway} {frontend}
 rgw_enable_usage_log = false
 """
 
@@ -51,10 +51,11 @@ def why_not() -> str | None:
 
 
 class Ceph:
-    """`endpoint` is the address of the gateway, "http://127.0.0.1:PORT"."""
+    """`endpoint` is the address of the gateway, "http://127.0.0.1:PORT"; `log` has a line for each of its requests."""
 
     def __init__(self, directory: pathlib.Path, gateway: int):
         self.endpoint = f"http://127.0.0.1:{gateway}"
+        self.log = directory / "client.rgw.log"
         self._configuration = directory / "ceph.conf"
 
     def command(self, program: str, *arguments: str) -> str:
@@ -70,8 +71,9 @@ class Ceph:
 
 
 @contextlib.contextmanager
-def ceph(directory: pathlib.Path):
-    """Yields a Ceph that keeps what it is given in memory. It takes about twenty seconds to start."""
+def ceph(directory: pathlib.Path, memory: int = 4 << 30, frontend: str = ""):
+    """Yields a Ceph that keeps what it is given in memory, at most so many bytes. It takes about twenty seconds to
+    start. `frontend` is what the gateway is told of its connections besides the address."""
     monitor, gateway = reserve_port(), reserve_port()
     with contextlib.ExitStack() as stack:
         stack.enter_context(monitor)
@@ -82,7 +84,8 @@ def ceph(directory: pathlib.Path):
         for name in ("mon", "mgr", "osd", "rgw"):
             (directory / name).mkdir()
         (directory / "ceph.conf").write_text(_CONFIGURATION.format(
-            fsid=identity, port=monitor.getsockname()[1], directory=directory, gateway=port))
+            fsid=identity, port=monitor.getsockname()[1], directory=directory, gateway=port,
+            memory=memory, frontend=frontend))
 
         def start(program: str, *arguments: str) -> None:
             with open(directory / f"{program}.out", "wb") as log:

@@ -227,7 +227,7 @@ TEST_P(StorageConformance, Create_WithoutFinish_NobodyFindsTheFile) {
       EXPECT_TRUE((*writer)->Remove().ok());
     } else {
       writer->reset();
-      EXPECT_TRUE(storage_->RemoveUnfinished("", absl::InfiniteFuture()).ok());
+      EXPECT_TRUE(storage_->RemoveUnfinished({""}, absl::InfiniteFuture()).ok());
     }
     EXPECT_THAT(storage_->List("").value(), ElementsAre());
   }
