@@ -96,7 +96,8 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--memory-budget", flags.memory_budget,
       "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", flags.round_bytes, "largest read buffer; an agent holds two");
-  add("--io-threads", flags.agent.io_threads, "threads that write and read files; at least 16 in an object store").Between(1, 64);
+  add("--io-threads", flags.agent.io_threads, "threads that write and read files; at least 16 in an object store")
+      .Between(1, 64);
   add("--io", flags.io,
       "auto: direct, but loads through the page cache if the state is small beside free memory; buffered: always "
       "through the page cache")

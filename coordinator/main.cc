@@ -96,12 +96,21 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   return settings;
 }
 
-absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Settings& settings, Storage& storage, const Clock& clock) {
+// Takes the root, and waits for another coordinator of it to end. CANCELLED (INTERRUPTED): this one is to end.
+absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Settings& settings, Storage& storage, const Clock& clock,
+                                                   Ending& ending) {
+  constexpr absl::Duration kRetry = absl::Milliseconds(100);
   // Long enough for a coordinator that ends, and for the lock of one that was killed.
   const absl::Duration usual = absl::Seconds(10) + storage.LockOutlivesHolder();
-  return storage.TakeRoot(settings.lock_timeout.value_or(usual), clock, [&](const std::string& holder) {
-    Log(LogLevel::kWarn, "waiting", {{"root", settings.root}, {"holder", holder}});
-  });
+  const absl::Time deadline = clock.SteadyNow() + settings.lock_timeout.value_or(usual);
+  for (bool told = false;; told = true) {
+    auto lock = storage.TakeRoot();
+    if (!HasReason(lock.status(), Reason::kRootInUse) || clock.SteadyNow() >= deadline) return lock;
+    if (!told) {
+      Log(LogLevel::kWarn, "waiting", {{"root", settings.root}, {"holder", MetadataOf(lock.status())["holder"]}});
+    }
+    if (ending.ComesWithin(kRetry)) return MakeError(Reason::kInterrupted, "stopped while it waited for the root");
+  }
 }
 
 // Checks that an outcome can be put into the root.
@@ -159,8 +168,7 @@ void LogOpenFiles(uint64_t limit) {
 void LogRootMade(const std::string& root) {
   Log(LogLevel::kWarn, "root_made",
       {{"root", root},
-       {"next",
-        "Nothing was there before. If checkpoints should be there, stop the coordinator and correct --root."}});
+       {"next", "Nothing was there before. If checkpoints should be there, stop the coordinator and correct --root."}});
 }
 
 void LogServing(const CoordinatorServer& server, const Settings& settings, uint64_t epoch, uint64_t open_files) {
@@ -205,10 +213,7 @@ absl::Status Serve(Settings settings) {
   const uint64_t open_files = RaiseOpenFileLimit();  // each agent has a connection
   CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(settings.root, /*create=*/true));
   if (const auto names = storage->List(""); names.ok() && names->empty()) LogRootMade(settings.root);
-  // A process that waits for the root holds nothing.
-  ending.LetSignalsThrough();
-  CAIRN_ASSIGN_OR_RETURN(const auto root, TakeRoot(settings, *storage, clock));
-  ending.HoldSignals();
+  CAIRN_ASSIGN_OR_RETURN(const auto root, TakeRoot(settings, *storage, clock, ending));
   CAIRN_RETURN_IF_ERROR(ProbeRoot(*storage));
 
   ServerOptions& options = settings.server;

@@ -214,7 +214,7 @@ std::vector<BinFile> MakeFiles(const std::string& directory, int files, int64_t 
 
 int Attempt(Storage& storage, int files, int64_t bytes, bool remove) {
   CheckpointStore checkpoints(storage);
-  const auto lock = storage.TakeRoot(Clock::Real());
+  const auto lock = storage.TakeRoot();
   if (!lock.ok()) return 1;
   AttemptStore attempts(storage, checkpoints, Clock::Real(), **lock);
   const auto reserved = attempts.Reserve("job", {.step = 1});

@@ -108,8 +108,7 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
     const ProgressLine line([&] {
       return absl::StrCat("verifying the files of ", arguments.name, ": ", FormatSize(static_cast<int64_t>(done)));
     });
-    status = WithNextAction(RepairCheckpoint(*storage, name.job, *name.step, Clock::Real(), options, report), name,
-                            storage->root());
+    status = WithNextAction(RepairCheckpoint(*storage, name.job, *name.step, options, report), name, storage->root());
   }
   if (!context.json() && !report.verified.faults.empty()) FaultTable(report.verified).Print(stdout);
   CAIRN_RETURN_IF_ERROR(status);

@@ -21,7 +21,7 @@ Ending::Ending() {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
   sigaddset(&signals_, SIGINT);
-  HoldSignals();
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   signal_fd_ = UniqueFd(signalfd(-1, &signals_, SFD_CLOEXEC));
   error_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
 }
@@ -53,7 +53,10 @@ int Ending::Await(absl::Duration pause, const std::function<void()>& meanwhile) 
 
 void Ending::LetSignalsThrough() { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
 
-void Ending::HoldSignals() { pthread_sigmask(SIG_BLOCK, &signals_, nullptr); }
+bool Ending::ComesWithin(absl::Duration most) {
+  pollfd polled[] = {{signal_fd_.get(), POLLIN, 0}, {error_fd_.get(), POLLIN, 0}};
+  return poll(polled, 2, static_cast<int>(absl::ToInt64Milliseconds(most))) > 0;
+}
 
 absl::Status Ending::Error() {
   MutexLock lock(mutex_);

@@ -30,8 +30,8 @@ class Ending {
   }
   // Makes the next signal end the process at once.
   void LetSignalsThrough();
-  // Makes signals wait for Await again.
-  void HoldSignals();
+  // Waits for a signal or an error, for `most` at longest. Returns whether one has come; Await still finds it.
+  bool ComesWithin(absl::Duration most);
 
   // Returns the first error; OK if there was none so far.
   absl::Status Error();

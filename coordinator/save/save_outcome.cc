@@ -110,9 +110,9 @@ void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext&
     return;
   }
   if (standing->deleted) {
-    error_ = OperationError(Reason::kStorageError, context, operation(),
-                            absl::StrCat("attempt ", attempt_,
-                                         " was committed and deleted before, and storage did not list it"));
+    error_ = OperationError(
+        Reason::kStorageError, context, operation(),
+        absl::StrCat("attempt ", attempt_, " was committed and deleted before, and storage did not list it"));
     End(v1::Phase::ABORTED, context);
     return;
   }

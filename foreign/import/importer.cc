@@ -286,7 +286,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::strin
                                               int64_t step, const Clock& clock, const ImportOptions& options) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
-  CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
+  CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot());
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
   CheckpointStore checkpoints(storage, lock->began());
   // An earlier import that was killed may have left files.

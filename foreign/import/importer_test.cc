@@ -87,7 +87,7 @@ TEST_F(ImporterTest, ImportCheckpoint_StepIsCommitted_KeepsTheFirst) {
 }
 
 TEST_F(ImporterTest, ImportCheckpoint_RootIsServed_RefusesAtOnce) {
-  const auto lock = storage_->TakeRoot(clock_);
+  const auto lock = storage_->TakeRoot();
   ASSERT_TRUE(lock.ok()) << lock.status();
   EXPECT_TRUE(HasReason(Import().status(), Reason::kRootInUse));
   EXPECT_TRUE(Record().attempts.empty());

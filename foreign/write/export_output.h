@@ -21,16 +21,16 @@ class OutputFile {
  public:
   virtual ~OutputFile() = default;
 
-  // Writes a piece at `offset`, which is a multiple of ExportOutput::step(), as is the length of all pieces but the last.
-  // `bytes` begins at a multiple of kIoAlignment, and the memory behind it can be read up to the next such multiple.
-  // Pieces may come in any order. Thread-safe.
+  // Writes a piece at `offset`, which is a multiple of ExportOutput::step(), as is the length of all pieces but the
+  // last. `bytes` begins at a multiple of kIoAlignment, and the memory behind it can be read up to the next such
+  // multiple. Pieces may come in any order. Thread-safe.
   virtual absl::Status Write(uint64_t offset, std::string_view bytes) = 0;
   // Ends the file, which has all its pieces now. `crc32c` is that of all bytes that Write was given.
   virtual absl::Status Finish(uint32_t crc32c) = 0;
 };
 
-// The destructor removes the files, unless Publish has succeeded or Abandon has kept them. Not thread-safe. Methods fail
-// with the errors of storage too.
+// The destructor removes the files, unless Publish has succeeded or Abandon has kept them. Not thread-safe. Methods
+// fail with the errors of storage too.
 class ExportOutput {
  public:
   virtual ~ExportOutput() = default;
@@ -38,8 +38,8 @@ class ExportOutput {
   // Returns kIoAlignment or kOutputPieceBytes: object stores want large parts.
   virtual uint64_t step() const = 0;
 
-  // Must be called before the methods below. ALREADY_EXISTS (OUTPUT_EXISTS): a file of a checkpoint of any library stands there, or a file
-  // for whose name `is_output` returns true, or another export is writing there.
+  // Must be called before the methods below. ALREADY_EXISTS (OUTPUT_EXISTS): a file of a checkpoint of any library
+  // stands there, or a file for whose name `is_output` returns true, or another export is writing there.
   virtual absl::Status Open(const std::function<bool(std::string_view name)>& is_output) = 0;
   // Returns true if an earlier export of the same identity has finished the file with this length in bytes, so that it
   // need not be written. CANCELLED (INTERRUPTED): `interrupted`, which may be null, returned true.

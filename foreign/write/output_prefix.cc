@@ -49,15 +49,14 @@ std::string OutputPrefix::PathOf(const std::string& name) const {
 
 // Below a root, the exported files would look like a job.
 absl::Status OutputPrefix::CheckOutsideRoots() const {
-  for (std::string above = directory_;; above = above.substr(0, above.rfind('/') == above.npos ? 0 : above.rfind('/'))) {
+  for (std::string above = directory_;;
+       above = above.substr(0, above.rfind('/') == above.npos ? 0 : above.rfind('/'))) {
     const std::string root = above.empty() ? storage_->root() : storage_->FullPath(above);
     if (storage_->Exists(above.empty() ? ".cairn" : absl::StrCat(above, "/.cairn"))) {
-      return MakeError(Reason::kBadRequest,
-                       absl::StrCat("--to ", storage_->FullPath(directory_), " is below ", root,
-                                    ", a root of checkpoints"),
-                       {{"directory", storage_->FullPath(directory_)},
-                        {"root", root},
-                        {"next", "Choose a prefix outside of it."}});
+      return MakeError(
+          Reason::kBadRequest,
+          absl::StrCat("--to ", storage_->FullPath(directory_), " is below ", root, ", a root of checkpoints"),
+          {{"directory", storage_->FullPath(directory_)}, {"root", root}, {"next", "Choose a prefix outside of it."}});
     }
     if (above.empty()) return absl::OkStatus();
   }
@@ -113,8 +112,7 @@ absl::Status OutputPrefix::Copy(const std::string& name, const std::string& sour
   CAIRN_ASSIGN_OR_RETURN(const auto to, Begin(name, from.bytes()));
   AlignedBuffer piece(kOutputPieceBytes);
   for (uint64_t at = 0; at < from.bytes(); at += kOutputPieceBytes) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string bytes,
-                           from.Read(at, std::min(kOutputPieceBytes, from.bytes() - at)));
+    CAIRN_ASSIGN_OR_RETURN(const std::string bytes, from.Read(at, std::min(kOutputPieceBytes, from.bytes() - at)));
     std::copy(bytes.begin(), bytes.end(), piece.data());
     CAIRN_RETURN_IF_ERROR(to->Write(at, {piece.data(), bytes.size()}));
   }

@@ -28,7 +28,6 @@ namespace {
 constexpr char kPath[] = ".cairn/epoch";
 // The record keeps its length, within one sector, so that a power cut leaves the old one or the new one.
 constexpr size_t kRecordBytes = 256;
-constexpr absl::Duration kRetry = absl::Milliseconds(50);
 // The first word of the record says what the root may hold. Versions that know only kFirstFormat refuse any other word.
 constexpr char kFirstFormat[] = "epoch";
 constexpr char kDeletionsFormat[] = "epoch/2";
@@ -97,25 +96,17 @@ absl::Status InUse(const std::string& root, const RootHolder& holder) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, ConfinedDirectory& directory,
-                                                              absl::Duration patience, const Clock& clock,
-                                                              const Storage::Waiting& waiting) {
+absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, ConfinedDirectory& directory) {
   const std::string path = storage.FullPath(kPath);
   // The check comes first, because the files of a coordinator would make this directory a root.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(storage.root()));
   CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
   CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, directory.OpenFile(kPath, O_RDWR | O_CREAT, 0644));
-  const absl::Time deadline = clock.SteadyNow() + patience;
-  bool told = false;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", path);
     const auto record = Read(fd.get(), path);
-    const RootHolder holder = HolderIn(storage, record.value_or(""));
-    if (clock.SteadyNow() >= deadline) return InUse(storage.root(), holder);
-    if (!told) waiting(holder.text);
-    told = true;
-    std::this_thread::sleep_for(absl::ToChronoMilliseconds(kRetry));
+    return InUse(storage.root(), HolderIn(storage, record.value_or("")));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::string record, Read(fd.get(), path));
   // From a wrong number an epoch could follow that agents have seen before.

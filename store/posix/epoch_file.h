@@ -30,9 +30,7 @@ class EpochFile : public RootLock {
  public:
   // Takes the lock and increases the epoch: see Storage::TakeRoot. `directory` is the root directory of `storage`; both
   // must outlive the object.
-  static absl::StatusOr<std::unique_ptr<EpochFile>> Acquire(Storage& storage, ConfinedDirectory& directory,
-                                                            absl::Duration patience, const Clock& clock,
-                                                            const Storage::Waiting& waiting);
+  static absl::StatusOr<std::unique_ptr<EpochFile>> Acquire(Storage& storage, ConfinedDirectory& directory);
 
   // As Storage::HolderOfRoot.
   static absl::StatusOr<std::optional<RootHolder>> HolderOf(Storage& storage, ConfinedDirectory& directory);

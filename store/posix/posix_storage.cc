@@ -49,10 +49,7 @@ absl::Status PosixStorage::RemoveUnfinished(const std::vector<std::string>& dire
   return first;
 }
 
-absl::StatusOr<std::unique_ptr<RootLock>> PosixStorage::LockRoot(absl::Duration patience, const Clock& clock,
-                                                                 const Waiting& waiting) {
-  return EpochFile::Acquire(*this, *directory_, patience, clock, waiting);
-}
+absl::StatusOr<std::unique_ptr<RootLock>> PosixStorage::LockRoot() { return EpochFile::Acquire(*this, *directory_); }
 
 absl::StatusOr<std::optional<RootHolder>> PosixStorage::HolderOfRoot() {
   return EpochFile::HolderOf(*this, *directory_);

@@ -79,8 +79,7 @@ class PosixStorage : public Storage {
   PosixStorage(std::unique_ptr<ConfinedDirectory> directory, PosixCalls calls)
       : Storage(directory->path()), directory_(std::move(directory)), calls_(std::move(calls)) {}
 
-  absl::StatusOr<std::unique_ptr<RootLock>> LockRoot(absl::Duration patience, const Clock& clock,
-                                                     const Waiting& waiting) override;
+  absl::StatusOr<std::unique_ptr<RootLock>> LockRoot() override;
 
   const std::unique_ptr<ConfinedDirectory> directory_;
   const PosixCalls calls_;

@@ -245,8 +245,7 @@ absl::StatusOr<Outcome> CheckpointStore::DecodeSurely(std::string_view job, int6
                                                       std::string& identity) {
   identity = first.ok() ? first->identity : "";
   std::optional<Outcome> found;
-  CAIRN_ASSIGN_OR_RETURN(const Storage::Content read,
-                         ReadSurely(path, std::move(first), [&](const std::string& bytes) {
+  CAIRN_ASSIGN_OR_RETURN(const Storage::Content read, ReadSurely(path, std::move(first), [&](const std::string& bytes) {
                            auto outcome = Decode(job, step, attempt, storage_, storage_.FullPath(path), bytes);
                            if (outcome.ok()) found = *std::move(outcome);
                            return outcome.status();

@@ -61,8 +61,8 @@ absl::Status RecoverLineage(CheckpointStore& store, RepairReport& report) {
 
 }  // namespace
 
-absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t step, const Clock& clock,
-                              const RepairOptions& options, RepairReport& report) {
+absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t step, const RepairOptions& options,
+                              RepairReport& report) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(step));
   CheckpointStore store(storage);
@@ -77,7 +77,7 @@ absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t 
     CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
     if (!record.deciding()->repaired) return absl::OkStatus();
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot(clock));
+  CAIRN_ASSIGN_OR_RETURN(const auto lock, storage.TakeRoot());
   // An earlier repair that was killed may have left a file.
   storage.RemoveUnfinished({StepDirectory(job, step)}, lock->began()).IgnoreError();
   record = store.ReadStep(job, step);

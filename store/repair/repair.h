@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/base/clock.h"
 #include "common/format/manifest.h"
 #include "store/read/verify.h"
 #include "store/storage/storage.h"
@@ -43,8 +42,8 @@ struct RepairReport {
 // `assume_committed` is not set; (FORMAT_TOO_NEW). CANCELLED (INTERRUPTED). DATA_LOSS (MANIFEST_CORRUPT): the manifest
 // of an earlier repair is itself damaged. Else the errors of ReadBinHeaders and RebuildManifest, or the first fault of
 // VerifyCheckpoint.
-absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t step, const Clock& clock,
-                              const RepairOptions& options, RepairReport& report);
+absl::Status RepairCheckpoint(Storage& storage, const std::string& job, int64_t step, const RepairOptions& options,
+                              RepairReport& report);
 
 }  // namespace cairn
 

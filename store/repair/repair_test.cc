@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/fake_clock.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/safetensors_header.h"
 #include "common/format/testing/newer_outcome.h"
@@ -116,12 +115,11 @@ class RepairTest : public testing::Test {
     report_ = RepairReport();
     RepairOptions options;
     options.assume_committed = assume_committed;
-    return RepairCheckpoint(*storage_, "demo", kStep, clock_, options, report_);
+    return RepairCheckpoint(*storage_, "demo", kStep, options, report_);
   }
   bool IsRepaired() const { return storage_->Exists(RepairedPath("demo", kStep, 1)); }
 
   std::string root_;
-  FakeClock clock_;
   std::unique_ptr<PosixStorage> storage_;
   RepairReport report_;
 };
@@ -184,7 +182,7 @@ TEST_F(RepairTest, Repair_ServedRootAndManifestReads_VerifiesTheFilesAllTheSame)
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
   std::filesystem::rename(root_ + "/" + RepairedPath("demo", kStep, 1), root_ + "/" + OutcomePath("demo", kStep, 1));
-  const auto lock = storage_->TakeRoot(clock_);
+  const auto lock = storage_->TakeRoot();
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(Repair().ok()) << Repair();
   EXPECT_FALSE(report_.repaired);
@@ -263,7 +261,7 @@ TEST_F(RepairTest, Repair_WhatWasNeverCommitted_IsNotRepaired) {
 TEST_F(RepairTest, Repair_ServedRoot_IsRefused) {
   WriteBins();
   DamageManifest();
-  const auto lock = storage_->TakeRoot(clock_);
+  const auto lock = storage_->TakeRoot();
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(HasReason(Repair(), Reason::kRootInUse)) << Repair();
   EXPECT_FALSE(IsRepaired());

@@ -196,9 +196,8 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) con
                              : absl::StrCat("HTTP ", answer.status, " ", reply.code, " ", reply.message));
   if (!id.empty()) absl::StrAppend(&text, " (request ", id, ")");
   ErrorMetadata metadata = {{"file", file}, {"request", id}};
-  const Reason reason = answer.no_credentials
-                            ? Reason::kStorageReadOnly
-                            : ReasonFor(answer.status, reply.code, /*bare=*/request.method == "HEAD");
+  const Reason reason = answer.no_credentials ? Reason::kStorageReadOnly
+                                              : ReasonFor(answer.status, reply.code, /*bare=*/request.method == "HEAD");
   const std::string region = answer.Header("x-amz-bucket-region");
   if (answer.no_credentials) {
     metadata.emplace_back("next", NextWithoutCredentials(FromEnvironment));
@@ -212,9 +211,11 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) con
                      ", proxy and network: the request went to ", address_.HostHeader(), "."));
   } else if (reason == Reason::kRootMissing) {
     metadata.emplace_back("next", "Correct the name of the bucket, or make the bucket.");
+  } else if (answer.status == 404 && reason == Reason::kStorageError) {
+    metadata.emplace_back("next", NextIfNoStore());
   } else if (reply.code == "RequestTimeTooSkewed") {
-    metadata.emplace_back("next", absl::StrCat("Set the clock of this machine: by the store's it is ",
-                                               answer.Header("date"), "."));
+    metadata.emplace_back(
+        "next", absl::StrCat("Set the clock of this machine: by the store's it is ", answer.Header("date"), "."));
   } else if (reason == Reason::kStorageReadOnly) {
     metadata.emplace_back("next", "Look at the credentials, and at what the policy of the bucket allows them.");
   } else if (reason == Reason::kStorageError && !region.empty() && region != address_.region) {
@@ -224,11 +225,16 @@ absl::Status S3Client::ErrorOf(const S3Request& request, const Reply& reply) con
   return MakeError(reason, text, metadata);
 }
 
+std::string S3Client::NextIfNoStore() const {
+  return absl::StrCat("Look whether a proxy has answered in the store's place: the request went to ",
+                      address_.HostHeader(), ".");
+}
+
 absl::Status S3Client::Lacks(const S3Request& request, std::string_view what) const {
   return MakeError(Reason::kStorageError,
                    absl::StrCat(request.method, " ", NameOf(request.key), ": the store's answer lacks ",
                                 absl::string_view(what.data(), what.size())),
-                   {{"file", NameOf(request.key)}});
+                   {{"file", NameOf(request.key)}, {"next", NextIfNoStore()}});
 }
 
 absl::StatusOr<S3Xml> S3Client::AskForXml(const S3Request& request, std::string_view name) {

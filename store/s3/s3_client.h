@@ -64,9 +64,9 @@ class S3Client {
   PutResult PutObject(const std::string& key, std::string_view bytes, bool if_absent);
 
   absl::StatusOr<S3Object> Head(const std::string& key);
-  // Reads a whole object. If the store has its checksum, bytes that differ are read anew; those that stay so are returned,
-  // and the caller's own checksum finds them. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has
-  // more than `max_bytes`; (MEMORY_LIMIT).
+  // Reads a whole object. If the store has its checksum, bytes that differ are read anew; those that stay so are
+  // returned, and the caller's own checksum finds them. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has more than
+  // `max_bytes`; (MEMORY_LIMIT).
   absl::StatusOr<S3Content> Fetch(const std::string& key, uint64_t max_bytes);
   // Reads the first `most` bytes of an object, or all if it has fewer. S3Object::bytes is the length of the whole.
   absl::StatusOr<S3Content> FetchBegin(const std::string& key, uint64_t most);
@@ -145,9 +145,12 @@ class S3Client {
   // Says "s3://bucket/key".
   std::string NameOf(std::string_view key) const;
   absl::Status ErrorOf(const S3Request& request, const Reply& reply) const;
+  // Says what to do about an answer that no store gives.
+  std::string NextIfNoStore() const;
   // Makes the error that the store's answer lacks something: "an ETag".
   absl::Status Lacks(const S3Request& request, std::string_view what) const;
-  // Returns the XML of a good answer. UNAVAILABLE (STORAGE_ERROR): it is no XML of this name; a proxy may have answered.
+  // Returns the XML of a good answer. UNAVAILABLE (STORAGE_ERROR): it is no XML of this name; a proxy may have
+  // answered.
   absl::StatusOr<S3Xml> AskForXml(const S3Request& request, std::string_view name);
   absl::StatusOr<S3Object> ObjectIn(const S3Request& request, const Reply& reply) const;
   // Looks whether the object with the word `writer` has the key, because `reply` does not say what became of it.

@@ -15,8 +15,9 @@
 
 namespace cairn {
 
-// Each read is one ranged request, which holds no memory but the caller's. Only the first bytes are kept, which come with
-// the request that opens the file: they often are its header. So all ways to read are one. An object that took the file's name since it was opened is noticed: DATA_LOSS (BAD_FOREIGN_FILE).
+// Each read is one ranged request, which holds no memory but the caller's. Only the first bytes are kept, which come
+// with the request that opens the file: they often are its header. So all ways to read are one. An object that took the
+// file's name since it was opened is noticed: DATA_LOSS (BAD_FOREIGN_FILE).
 class S3File : public StoredFile {
  public:
   // Opens `key`, as Storage::Open does. `path` is for messages. `client` must outlive the file.

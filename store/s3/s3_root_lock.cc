@@ -26,7 +26,6 @@ constexpr char kGivenBack[] = "given-back";
 constexpr uint64_t kMaxBytes = 4096;
 // Nobody counts so far; a higher number was put there by mistake.
 constexpr uint64_t kMaxEpoch = uint64_t{1} << 62;
-constexpr absl::Duration kRetry = absl::Milliseconds(500);
 
 // All paths have the same length, so the store lists them in the order of their epochs.
 std::string EpochPath(uint64_t epoch) { return absl::StrFormat("%s%020u", kS3Epochs, epoch); }
@@ -73,7 +72,8 @@ void RemoveOlder(S3Client& client, uint64_t epoch) {
 
 // `token` tells this holder from one that took the same number, because somebody has removed the records.
 std::string Record(uint64_t epoch, const std::string& token, bool held) {
-  return absl::StrFormat("%s %u %d %s %s %s\n", kFormat, epoch, getpid(), HostName(), token, held ? "held" : kGivenBack);
+  return absl::StrFormat("%s %u %d %s %s %s\n", kFormat, epoch, getpid(), HostName(), token,
+                         held ? "held" : kGivenBack);
 }
 
 struct Holding {
@@ -122,12 +122,8 @@ absl::Status InUse(const std::string& root, const RootHolder& holder) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage, S3Client& client,
-                                                                absl::Duration patience, const Clock& clock,
-                                                                const Storage::Waiting& waiting) {
+absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage, S3Client& client) {
   CAIRN_RETURN_IF_ERROR(CheckNotWithin(client));
-  const absl::Time deadline = clock.SteadyNow() + patience;
-  bool told = false;
   for (;;) {
     CAIRN_ASSIGN_OR_RETURN(const Newest found, NewestEpoch(client, 0));
     const uint64_t newest = found.epoch;
@@ -136,13 +132,7 @@ absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage
       // Whoever took the next epoch has removed it meanwhile.
       if (HasReason(holding.status(), Reason::kFileMissing)) continue;
       CAIRN_RETURN_IF_ERROR(holding.status());
-      if (holding->alive) {
-        if (clock.SteadyNow() >= deadline) return InUse(storage.root(), holding->holder);
-        if (!told) waiting(holding->holder.text);
-        told = true;
-        std::this_thread::sleep_for(absl::ToChronoMilliseconds(kRetry));
-        continue;
-      }
+      if (holding->alive) return InUse(storage.root(), holding->holder);
     }
     if (newest == 0) CAIRN_RETURN_IF_ERROR(CheckNotAround(client));
     const uint64_t epoch = newest + 1;
@@ -179,9 +169,13 @@ S3RootLock::~S3RootLock() {
   // A store that does not answer must not hold the process.
   client_.SetHurried(true);
   renewal_.join();
+  bool answers;
+  {
+    MutexLock lock(mutex_);
+    answers = renewed_;
+  }
   // Else the next one would wait for the lease to end. Nothing is lost if this fails.
-  MutexLock lock(mutex_);
-  if (renewed_) WriteRecord(/*held=*/false);
+  if (answers) WriteRecord(/*held=*/false);
   client_.SetHurried(false);
 }
 
@@ -233,10 +227,10 @@ absl::Status S3RootLock::Look() const {
   const std::string holder = holding.ok() ? holding->holder.text : "";
   return MakeError(
       Reason::kRootInUse,
-      holder.empty() ? absl::StrCat(storage_.FullPath(EpochPath(epoch_)), " is gone: nobody knows who serves the root")
-                     : absl::StrCat(storage_.root(), " is served by ", holder,
-                                    " now: this process did not write its lease for ", absl::FormatDuration(kLease),
-                                    ", or somebody has removed its record"),
+      holder.empty()
+          ? absl::StrCat(storage_.FullPath(EpochPath(epoch_)), " is gone: nobody knows who serves the root")
+          : absl::StrCat(storage_.root(), " is served by ", holder, " now: this process did not write its lease for ",
+                         absl::FormatDuration(kLease), ", or somebody has removed its record"),
       {{"root", storage_.root()}, {"holder", holder}});
 }
 

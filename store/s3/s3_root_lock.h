@@ -29,9 +29,7 @@ class S3RootLock : public RootLock {
   static constexpr absl::Duration kRenewal = absl::Seconds(5);
 
   // Takes the lock, as Storage::TakeRoot says. `client` is that of `storage`; both must outlive the lock.
-  static absl::StatusOr<std::unique_ptr<S3RootLock>> Acquire(Storage& storage, S3Client& client,
-                                                             absl::Duration patience, const Clock& clock,
-                                                             const Storage::Waiting& waiting);
+  static absl::StatusOr<std::unique_ptr<S3RootLock>> Acquire(Storage& storage, S3Client& client);
   // As Storage::HolderOfRoot.
   static absl::StatusOr<std::optional<RootHolder>> HolderOf(Storage& storage, S3Client& client);
 

@@ -249,9 +249,8 @@ absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directo
   });
 }
 
-absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot(absl::Duration patience, const Clock& clock,
-                                                              const Waiting& waiting) {
-  CAIRN_ASSIGN_OR_RETURN(auto lock, S3RootLock::Acquire(*this, *client_, patience, clock, waiting));
+absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot() {
+  CAIRN_ASSIGN_OR_RETURN(auto lock, S3RootLock::Acquire(*this, *client_));
   // It does not matter if some stay.
   AbortUploads(client_->address().prefix, [&](const S3Client::Upload& upload) {
     return upload.begun < lock->began() - kUploadOfSave;

@@ -81,8 +81,7 @@ class S3Storage : public Storage {
   S3Storage(std::string root, std::unique_ptr<S3Client> client)
       : Storage(std::move(root)), client_(std::move(client)) {}
 
-  absl::StatusOr<std::unique_ptr<RootLock>> LockRoot(absl::Duration patience, const Clock& clock,
-                                                     const Waiting& waiting) override;
+  absl::StatusOr<std::unique_ptr<RootLock>> LockRoot() override;
   // Aborts the uploads to keys that begin with `prefix` for which `wanted` returns true. Returns the first error.
   absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Client::Upload&)> wanted);
   absl::StatusOr<std::string> KeyOf(std::string_view path) const;

@@ -36,6 +36,8 @@ constexpr int kPartialContent = 206;  // HTTP
 constexpr uint64_t kMaxHeaderBytes = 64 << 10;
 constexpr uint64_t kLeastBytesPerSecond = 256 << 10;
 constexpr uint32_t kConnectTimeoutMs = 5000;
+// s2n tells of a failed handshake only after a random time up to this, so that an attacker learns nothing from it.
+constexpr absl::Duration kTlsBlinding = absl::Seconds(30);
 
 aws_allocator* Allocator() {
   // The libraries stay for as long as the process does.
@@ -216,12 +218,13 @@ std::string S3Answer::Header(const std::string& name) const {
 
 // What the libraries have made for this wire, in the order in which it was made.
 struct S3Wire::Parts {
-  Event loops_ended, resolver_ended, credentials_ended, manager_ended;
+  Event loops_ended, resolver_ended, manager_ended;
   aws_event_loop_group* loops = nullptr;
   aws_host_resolver* resolver = nullptr;
   aws_client_bootstrap* bootstrap = nullptr;
   aws_tls_ctx* tls = nullptr;
-  aws_credentials_provider* credentials = nullptr;
+  Mutex mutex;
+  aws_credentials_provider* credentials ABSL_GUARDED_BY(mutex) = nullptr;
   aws_http_connection_manager* manager = nullptr;
 
   // Returns false if something is held. Then the parts must stay.
@@ -231,21 +234,47 @@ struct S3Wire::Parts {
       aws_http_connection_manager_release(manager);
       if (!manager_ended.WaitFor(kMost).has_value()) return false;
     }
-    if (credentials != nullptr) {
+    {
+      MutexLock lock(mutex);
       aws_credentials_provider_release(credentials);
-      if (!credentials_ended.WaitFor(kMost).has_value()) return false;
     }
     if (tls != nullptr) aws_tls_ctx_release(tls);
     aws_client_bootstrap_release(bootstrap);
     if (resolver != nullptr) {
       aws_host_resolver_release(resolver);
-      resolver_ended.Wait();
+      if (!resolver_ended.WaitFor(kMost).has_value()) return false;
     }
     if (loops != nullptr) {
       aws_event_loop_group_release(loops);
-      loops_ended.Wait();
+      if (!loops_ended.WaitFor(kMost).has_value()) return false;
     }
     return true;
+  }
+
+  // Makes the chain of what may give credentials. Null: it cannot.
+  aws_credentials_provider* NewCredentials() const {
+    proxy_env_var_settings proxies = {};
+    proxies.env_var_type = AWS_HPEV_ENABLE;
+    aws_credentials_provider_chain_default_options chain = {};
+    chain.bootstrap = bootstrap;
+    chain.tls_ctx = tls;
+    chain.proxy_ev_settings = &proxies;
+    return aws_credentials_provider_new_chain_default(Allocator(), &chain);
+  }
+
+  // Returns the credentials, which the caller must release.
+  aws_credentials_provider* Credentials() {
+    MutexLock lock(mutex);
+    return aws_credentials_provider_acquire(credentials);
+  }
+  // Puts others in the place of those whose server does not answer: these ask it once, and wait for ever.
+  void Replace(const aws_credentials_provider* silent) {
+    MutexLock lock(mutex);
+    if (credentials != silent) return;
+    aws_credentials_provider* const others = NewCredentials();
+    if (others == nullptr) return;
+    aws_credentials_provider_release(credentials);
+    credentials = others;
   }
 };
 
@@ -288,22 +317,21 @@ absl::StatusOr<std::unique_ptr<S3Wire>> S3Wire::Open(const S3Address& address, c
   aws_tls_ctx_options_clean_up(&trust);
   // Without TLS to the store, only some ways to credentials need certificates.
   if (parts.tls == nullptr && (address.tls || !address.ca_file.empty())) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("the certificates", address.ca_file.empty() ? " of the system" : " in ",
-                                  address.ca_file, " cannot be used: ", ErrorText(aws_last_error())),
-                     {{"next", "Install the package ca-certificates, or set AWS_CA_BUNDLE to a file of certificates."}});
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat("the certificates", address.ca_file.empty() ? " of the system" : " in ", address.ca_file,
+                     " cannot be used: ", ErrorText(aws_last_error())),
+        {{"next", "Install the package ca-certificates, or set AWS_CA_BUNDLE to a file of certificates."}});
+  }
+
+  {
+    MutexLock lock(parts.mutex);
+    parts.credentials = parts.NewCredentials();
+    if (parts.credentials == nullptr) return refused("credentials");
   }
 
   proxy_env_var_settings proxies = {};
   proxies.env_var_type = AWS_HPEV_ENABLE;
-  aws_credentials_provider_chain_default_options chain = {};
-  chain.shutdown_options = {Ended, &parts.credentials_ended};
-  chain.bootstrap = parts.bootstrap;
-  chain.tls_ctx = parts.tls;
-  chain.proxy_ev_settings = &proxies;
-  parts.credentials = aws_credentials_provider_new_chain_default(allocator, &chain);
-  if (parts.credentials == nullptr) return refused("credentials");
-
   aws_socket_options socket = {};
   socket.type = AWS_SOCKET_STREAM;
   socket.domain = AWS_SOCKET_IPV4;
@@ -374,7 +402,9 @@ S3Answer S3Wire::Send(const S3Request& request) {
   // whoever is between could change both.
   config.signed_body_value = g_aws_signed_body_value_unsigned_payload;
   config.signed_body_header = AWS_SBHT_X_AMZ_CONTENT_SHA256;
-  config.credentials_provider = parts_->credentials;
+  const std::unique_ptr<aws_credentials_provider, decltype(&aws_credentials_provider_release)> credentials(
+      parts_->Credentials(), &aws_credentials_provider_release);
+  config.credentials_provider = credentials.get();
   std::optional<int> error;
   void* const held = Held(signing);
   if (aws_sign_request_aws(allocator, signing->signable.get(), reinterpret_cast<aws_signing_config_base*>(&config),
@@ -384,11 +414,13 @@ S3Answer S3Wire::Send(const S3Request& request) {
     error = aws_last_error();
     TakeHeld<Signing>(held);
   }
+  const bool stopped = request.stop != nullptr && *request.stop;
+  if (!error.has_value() && !stopped) parts_->Replace(credentials.get());
   if (error != 0) {
     unsent.no_credentials = true;
     unsent.trouble =
-        absl::StrCat("no credentials: ",
-                     error.has_value() ? ErrorText(*error) : "who gives them does not answer (web identity, container "
+        absl::StrCat("no credentials: ", error.has_value() ? ErrorText(*error)
+                                                           : "who gives them does not answer (web identity, container "
                                                              "or machine)");
     return unsent;
   }
@@ -402,7 +434,7 @@ S3Answer S3Wire::Send(const S3Request& request) {
   const auto connecting = std::make_shared<Connecting>();
   connecting->manager = parts_->manager;
   aws_http_connection_manager_acquire_connection(parts_->manager, OnConnected, Held(connecting));
-  error = connecting->ended.WaitFor(options_.silence, request.stop);
+  error = connecting->ended.WaitFor(options_.silence + kTlsBlinding, request.stop);
   if (!error.has_value() && !connecting->GiveUp()) error = connecting->ended.Wait();
   if (error != 0) {
     unsent.trouble = absl::StrCat("no connection to ", address_.HostHeader(), ": ",
@@ -439,8 +471,8 @@ S3Answer S3Wire::Send(const S3Request& request) {
   aws_http_connection_manager_release_connection(parts_->manager, connection);
   if (error != 0) {
     answer.status = 0;
-    answer.trouble = absl::StrCat("the connection to ", address_.HostHeader(), " broke: ",
-                                  why.empty() ? ErrorText(*error) : why);
+    answer.trouble =
+        absl::StrCat("the connection to ", address_.HostHeader(), " broke: ", why.empty() ? ErrorText(*error) : why);
   }
   return answer;
 }

@@ -60,8 +60,8 @@ struct S3WireOptions {
   absl::Duration longest = absl::Minutes(2);
 };
 
-// Thread-safe. Its threads end with it, unless a server of credentials or a proxy holds one; then that one is left behind.
-// Secrets go into signatures only, never into a message.
+// Thread-safe. Its threads end with it, unless a server of credentials or a proxy holds one; then that one is left
+// behind. Secrets go into signatures only, never into a message.
 class S3Wire {
  public:
   using Options = S3WireOptions;

@@ -24,8 +24,8 @@ class FileWriter {
   // all parts but the last have one size, of 8 MiB or more. Thread-safe.
   virtual absl::Status Write(uint64_t offset, const char* bytes, uint64_t size) = 0;
 
-  // Makes calls of this writer that wait for storage fail soon once `stop` is true; it must outlive the writer. A storage
-  // whose calls cannot be given up ignores it.
+  // Makes calls of this writer that wait for storage fail soon once `stop` is true; it must outlive the writer. A
+  // storage whose calls cannot be given up ignores it.
   virtual void StopWhen(const std::atomic<bool>& stop) { static_cast<void>(stop); }
 
   // Writes the header, makes the whole file durable and gives it its name. The header comes last because it holds

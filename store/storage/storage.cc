@@ -31,9 +31,8 @@ std::vector<absl::StatusOr<std::vector<Storage::Entry>>> Storage::ListEach(std::
   return lists;
 }
 
-absl::StatusOr<std::unique_ptr<RootLock>> Storage::TakeRoot(absl::Duration patience, const Clock& clock,
-                                                            const Waiting& waiting) {
-  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<RootLock> lock, LockRoot(patience, clock, waiting));
+absl::StatusOr<std::unique_ptr<RootLock>> Storage::TakeRoot() {
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<RootLock> lock, LockRoot());
   // What cannot be removed is no reason to fail: the next holder tries again.
   RemoveUnfinished({"", ".cairn", ".cairn/plans"}, lock->began()).IgnoreError();
   return lock;

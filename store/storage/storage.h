@@ -8,7 +8,6 @@
 #define CAIRN_STORE_STORAGE_STORAGE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,7 +19,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/base/clock.h"
 #include "common/file/put_result.h"
 #include "store/storage/file_writer.h"
 #include "store/storage/root_lock.h"
@@ -135,21 +133,14 @@ class Storage {
 
   // The root as a whole.
 
-  // Takes the root's lock; the lock's record is durable on return. If another process holds the lock, it calls
-  // `waiting` once with the name of the holder, and tries for `patience`. Once it has the lock, it removes unfinished
-  // files that killed processes have left in the root's own directories. (Unfinished files of a step are removed when
-  // that step is read.) This storage must outlive the lock. FAILED_PRECONDITION (ROOT_IN_USE): another process still
-  // holds the lock; the metadata's "address" says where it serves, if that is known; (FORMAT_TOO_NEW): a later version
-  // has written the root, in a form that this version does not know; INVALID_ARGUMENT (BAD_REQUEST): the root lies
-  // within another one, or around one, and nothing was written; DATA_LOSS (FILE_TRUNCATED): the lock's record holds no
-  // epoch; UNAVAILABLE (STORAGE_ERROR): two readings of the record gave different bytes.
-  using Waiting = std::function<void(const std::string& holder)>;
-  absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(absl::Duration patience, const Clock& clock,
-                                                     const Waiting& waiting);
-  // Does the same, but fails at once if another process holds the lock.
-  absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Clock& clock) {
-    return TakeRoot(absl::ZeroDuration(), clock, [](const std::string&) {});
-  }
+  // Takes the root's lock; the lock's record is durable on return. Then it removes unfinished files that killed
+  // processes have left in the root's own directories. (Unfinished files of a step are removed when that step is read.)
+  // This storage must outlive the lock. FAILED_PRECONDITION (ROOT_IN_USE): another process holds the lock; the metadata
+  // names it ("holder") and says where it serves ("address"), if that is known; (FORMAT_TOO_NEW): a later version has
+  // written the root, in a form that this version does not know; INVALID_ARGUMENT (BAD_REQUEST): the root lies within
+  // another one, or around one, and nothing was written; DATA_LOSS (FILE_TRUNCATED): the lock's record holds no epoch;
+  // UNAVAILABLE (STORAGE_ERROR): two readings of the record gave different bytes.
+  absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot();
   // How long the lock of a process that was killed keeps others out.
   virtual absl::Duration LockOutlivesHolder() const { return absl::ZeroDuration(); }
   // Returns who holds the root's lock now; nothing if nobody does.
@@ -170,8 +161,7 @@ class Storage {
 
  private:
   // Takes the lock, as TakeRoot does, but removes no unfinished files.
-  virtual absl::StatusOr<std::unique_ptr<RootLock>> LockRoot(absl::Duration patience, const Clock& clock,
-                                                             const Waiting& waiting) = 0;
+  virtual absl::StatusOr<std::unique_ptr<RootLock>> LockRoot() = 0;
 
   const std::string root_;
 };

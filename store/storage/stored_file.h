@@ -43,8 +43,8 @@ struct OpenOptions {
   std::optional<int64_t> modified_ns = std::nullopt;
   // Where the bytes read are counted; null: nowhere. It must outlive the file.
   ReadCounters* counters = nullptr;
-  // Once it is true, reads that wait for storage fail soon; null: never. A storage whose reads cannot be given up ignores
-  // it. It must outlive the file.
+  // Once it is true, reads that wait for storage fail soon; null: never. A storage whose reads cannot be given up
+  // ignores it. It must outlive the file.
   const std::atomic<bool>* stop = nullptr;
 };
 

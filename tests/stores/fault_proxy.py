@@ -6,6 +6,7 @@ caller is told, differ by the kind of fault: see FAULTS.
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import http.client
 import http.server
@@ -56,6 +57,8 @@ class FaultProxy:
     Attributes:
       met: how often each kind of fault came.
       requests: the method and the path of each request.
+      answer: says of a method and a path what is answered in the store's place: a status and a body; None: the store
+        is asked. May be set at any time.
       access_keys: with which the requests were signed, in the order in which they were first seen.
     """
 
@@ -75,6 +78,7 @@ class FaultProxy:
         self._closing = threading.Event()
         self.met: dict[str, int] = dict.fromkeys(kinds, 0)
         self.requests: list[tuple[str, str]] = []
+        self.answer: collections.abc.Callable[[str, str], tuple[int, str] | None] = lambda method, path: None
         self.access_keys: list[str] = []
         self._late: list[threading.Timer] = []
         store = urllib.parse.urlsplit(endpoint)
@@ -118,6 +122,12 @@ class FaultProxy:
                 if region:
                     return self._error(301, b"PermanentRedirect")
                 fault = proxy._draw(self.command, self.path, probability)
+                if (other := proxy.answer(self.command, self.path)) is not None:
+                    self.send_response(other[0])
+                    self.send_header("Content-Length", str(len(other[1])))
+                    self.end_headers()
+                    self.wfile.write(b"" if self.command == "HEAD" else other[1].encode())
+                    return None
                 if fault == "slow_down":
                     return self._error(503, b"SlowDown")
                 if fault == "internal_error":

@@ -30,38 +30,38 @@ TEST(S3StorageTest, TakeRoot_WithinAnotherRoot_IsRefused) {
   const std::string root = NewRoot();
   const auto outer = Open(root);
   ASSERT_TRUE(outer.ok()) << outer.status();
-  const auto lock = (*outer)->TakeRoot(Clock::Real());
+  const auto lock = (*outer)->TakeRoot();
   ASSERT_TRUE(lock.ok()) << lock.status();
   const auto inner = Open(absl::StrCat(root.substr(0, root.find('?')), "/team/run", root.substr(root.find('?'))));
   ASSERT_TRUE(inner.ok()) << inner.status();
-  EXPECT_TRUE(HasReason((*inner)->TakeRoot(Clock::Real()).status(), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason((*inner)->TakeRoot().status(), Reason::kBadRequest));
 }
 
 TEST(S3StorageTest, TakeRoot_AroundAnotherRoot_IsRefusedAndChangesNothing) {
   const std::string root = NewRoot();
   const auto inner = Open(absl::StrCat(root.substr(0, root.find('?')), "/team/run", root.substr(root.find('?'))));
   ASSERT_TRUE(inner.ok()) << inner.status();
-  ASSERT_TRUE((*inner)->TakeRoot(Clock::Real()).ok());
+  ASSERT_TRUE((*inner)->TakeRoot().ok());
   const auto outer = Open(root);
   ASSERT_TRUE(outer.ok()) << outer.status();
-  const absl::Status refused = (*outer)->TakeRoot(Clock::Real()).status();
+  const absl::Status refused = (*outer)->TakeRoot().status();
   EXPECT_TRUE(HasReason(refused, Reason::kBadRequest)) << refused;
   EXPECT_FALSE((*outer)->Exists(".cairn"));
-  EXPECT_TRUE((*inner)->TakeRoot(Clock::Real()).ok()) << "it can still be served";
+  EXPECT_TRUE((*inner)->TakeRoot().ok()) << "it can still be served";
 }
 
 TEST(S3StorageTest, TakeRoot_TheHolderLostItsEpoch_ItsCheckSaysSo) {
   const std::string root = NewRoot();
   const auto storage = Open(root);
   ASSERT_TRUE(storage.ok()) << storage.status();
-  const auto first = (*storage)->TakeRoot(Clock::Real());
+  const auto first = (*storage)->TakeRoot();
   ASSERT_TRUE(first.ok()) << first.status();
   // As if its lease had grown old.
   ASSERT_TRUE(
       (*storage)
           ->PutReplacing(absl::StrFormat(".cairn/epochs/%020u", (*first)->epoch()), "epoch/2 1 1 gone given-back\n")
           .ok());
-  const auto second = (*storage)->TakeRoot(Clock::Real());
+  const auto second = (*storage)->TakeRoot();
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_TRUE(HasReason((*first)->Check(), Reason::kRootInUse));
   EXPECT_TRUE((*second)->Check().ok());

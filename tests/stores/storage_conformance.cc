@@ -278,20 +278,20 @@ TEST_P(StorageConformance, ReadOrMakeSecret_Twice_IsTheSame) {
 
 TEST_P(StorageConformance, TakeRoot_AnotherHoldsIt_IsRefusedUntilItIsGivenBack) {
   EXPECT_EQ(storage_->HolderOfRoot().value(), std::nullopt);
-  auto first = storage_->TakeRoot(Clock::Real());
+  auto first = storage_->TakeRoot();
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_TRUE((*first)->Check().ok());
   EXPECT_TRUE((*first)->TellAddress("node1:7070").ok());
   EXPECT_TRUE((*first)->RaiseFormat().ok());
   const std::unique_ptr<Storage> other = Open();
-  const auto refused = other->TakeRoot(Clock::Real());
+  const auto refused = other->TakeRoot();
   EXPECT_TRUE(Is(refused.status(), Reason::kRootInUse)) << refused.status();
   EXPECT_EQ(MetadataOf(refused.status())["address"], "node1:7070");
   EXPECT_EQ(other->HolderOfRoot().value()->address, "node1:7070");
   const uint64_t epoch = (*first)->epoch();
   first->reset();
   EXPECT_EQ(storage_->HolderOfRoot().value(), std::nullopt);
-  const auto second = other->TakeRoot(Clock::Real());
+  const auto second = other->TakeRoot();
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_GT((*second)->epoch(), epoch);
 }
@@ -302,7 +302,7 @@ TEST_P(StorageConformance, TakeRoot_ManyAtOnce_OneGetsIt) {
   std::vector<std::thread> takers;
   for (size_t i = 0; i < locks.size(); ++i) storages[i] = Open();
   for (size_t i = 0; i < locks.size(); ++i) {
-    takers.emplace_back([&, i] { locks[i] = storages[i]->TakeRoot(Clock::Real()); });
+    takers.emplace_back([&, i] { locks[i] = storages[i]->TakeRoot(); });
   }
   for (std::thread& taker : takers) taker.join();
   int holders = 0;

@@ -32,8 +32,8 @@ def test_a_small_run_measures_cairn_and_a_limit():
     for phase in ("load", "reshard"):
         # Headers of files are read too.
         assert 1 <= round_["sides"]["cairn"][phase]["read / unique"] < 1.1
-    # One request for each verdict, and at least one for the names.
-    assert round_["listing"]["peer_requests"] >= 4 and round_["listing"]["asked_requests"] >= 4, round_["listing"]
+    # The peer makes one request for each verdict, and at least one for the names.
+    assert round_["listing"]["peer_requests"] >= 4 and round_["listing"]["asked_requests"] >= 1, round_["listing"]
     assert round_["removal"]["peer_requests"] == 1 and round_["removal"]["requests"] >= 1, round_["removal"]
     assert 0 < round_["removal"]["returned"] <= round_["removal"]["gone"]
     assert set(round_["small"]) == {"put", "list"}

@@ -12,7 +12,7 @@ namespace {
 
 // The length of a header is known only when its first bytes are read. An object store takes as long for so many bytes
 // as for eight, and few headers are longer.
-constexpr uint64_t kFirstBytes = uint64_t{128} << 10;
+constexpr uint64_t kFirstBytes = 16 << 10;
 
 }  // namespace
 
