@@ -137,21 +137,31 @@ bool TilesInOneAxis(std::span<const PackedBox> boxes, size_t axis, size_t ndim, 
 
 }  // namespace
 
-bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes) {
+namespace {
+
+// An axis that no box cuts does not matter.
+std::vector<size_t> CutAxes(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes) {
   const size_t ndim = global_shape.size();
-  if (std::find(global_shape.begin(), global_shape.end(), 0) != global_shape.end()) return boxes.empty();
-  if (boxes.empty()) return false;
-  // An axis that no box cuts does not matter.
   std::vector<size_t> axes;
   for (size_t d = 0; d < ndim; ++d) {
     const auto cuts = [&](PackedBox box) { return box[ndim + d] != global_shape[d]; };
     if (std::any_of(boxes.begin(), boxes.end(), cuts)) axes.push_back(d);
   }
+  return axes;
+}
+
+}  // namespace
+
+bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes) {
+  const size_t ndim = global_shape.size();
+  if (std::find(global_shape.begin(), global_shape.end(), 0) != global_shape.end()) return boxes.empty();
+  if (boxes.empty()) return false;
+  std::vector<size_t> axes = CutAxes(global_shape, boxes);
   if (axes.empty()) return boxes.size() == 1;
   if (axes.size() == 1) return TilesInOneAxis(boxes, axes[0], ndim, global_shape[axes[0]]);
   std::vector<int64_t> whole(ndim, 0);
   whole.insert(whole.end(), global_shape.begin(), global_shape.end());
-  if (axes.size() > 32) axes.resize(32);  // 2^63 elements cannot have more axes of a size above 1 than this
+  if (axes.size() > kMostCutAxes) return false;
   return FaceSum(ndim, std::move(axes), boxes, whole.data()).IsZero();
 }
 
@@ -203,6 +213,7 @@ std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape,
   const size_t ndim = global_shape.size();
   std::vector<TilingFault> faults;
   if (std::find(global_shape.begin(), global_shape.end(), 0) != global_shape.end()) return faults;
+  if (CutAxes(global_shape, boxes).size() > kMostCutAxes) return {{WholeBox(global_shape), {}}};
   // One fault may first be found as many regions, which are merged in the end.
   const size_t collected = limit * 16;
   std::vector<Part> stack;

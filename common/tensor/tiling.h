@@ -20,8 +20,10 @@ using PackedBox = const int64_t*;
 // one axis turns a box into two faces with opposite signs, and a sum of functions with bounded support is zero exactly
 // if its difference is. So axis by axis every box is replaced by its faces, and equal faces with opposite signs cancel
 // (a hash table adds up the signs). The tiling is exact if nothing is left after the last axis. In a regular tiling
-// only the border is left after the first axis. The cost is O(n) if one axis is cut and for grids, O(2^ndim * n) in the
-// worst case, and 16 bytes of memory per box and face.
+// only the border is left after the first axis. The cost is O(n) for grids, O(n log n) if one axis is cut, and
+// O(2^a * n) in the worst case, for a cut axes; the memory is about 60 bytes for each face. So tensors that are cut in
+// more than kMostCutAxes axes count as not tiled.
+inline constexpr size_t kMostCutAxes = 20;
 bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes);
 
 struct TilingFault {

@@ -141,5 +141,28 @@ TEST(TilesExactlyTest, TilesExactly_HugeCoordinates_DoNotOverflow) {
   EXPECT_FALSE(TilesExactly(Shape{2 * big}, std::vector<PackedBox>{a}));
 }
 
+// Box d has index 0 of axis d and index 1 of the axes before; the last one has index 1 of all.
+TEST(TilesExactlyTest, TilesExactly_MoreCutAxesThanAreFollowed_AreRefusedWithAFault) {
+  for (const size_t ndim : {size_t{10}, kMostCutAxes + 1, size_t{40}}) {
+    std::vector<std::vector<int64_t>> numbers;
+    for (size_t d = 0; d <= ndim; ++d) {
+      std::vector<int64_t> box(2 * ndim, 0);
+      for (size_t axis = 0; axis < ndim; ++axis) {
+        box[axis] = axis < d ? 1 : 0;
+        box[ndim + axis] = axis <= d ? 1 : 2;
+      }
+      numbers.push_back(std::move(box));
+    }
+    std::vector<PackedBox> boxes;
+    for (const auto& box : numbers) boxes.emplace_back(box.data());
+    const Shape shape(ndim, 2);
+    EXPECT_EQ(TilesExactly(shape, boxes), ndim <= kMostCutAxes);
+    EXPECT_EQ(FindTilingFaults(shape, boxes, 4).size(), ndim <= kMostCutAxes ? 0u : 1u);
+    boxes.pop_back();
+    EXPECT_FALSE(TilesExactly(shape, boxes)) << ndim;
+    EXPECT_FALSE(FindTilingFaults(shape, boxes, 4).empty()) << ndim;
+  }
+}
+
 }  // namespace
 }  // namespace cairn

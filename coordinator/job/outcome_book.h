@@ -1,6 +1,6 @@
 // Remembers what storage has said of the job's attempts: which are committed, which were aborted and why. People may
 // remove steps behind the coordinator's back, so a step is read again before anybody is refused for what is remembered
-// of it.
+// of it, at most once a minute for the same caller.
 #ifndef CAIRN_COORDINATOR_JOB_OUTCOME_BOOK_H_
 #define CAIRN_COORDINATOR_JOB_OUTCOME_BOOK_H_
 

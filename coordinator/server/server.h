@@ -1,4 +1,4 @@
-// The coordinator as a server: gRPC in front, the decisions under one lock, workers and storage behind.
+// The coordinator as a server: gRPC in front, the decisions of each job under a lock, workers and storage behind.
 #ifndef CAIRN_COORDINATOR_SERVER_SERVER_H_
 #define CAIRN_COORDINATOR_SERVER_SERVER_H_
 

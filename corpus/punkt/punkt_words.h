@@ -8,8 +8,7 @@
 
 namespace cairn::corpus {
 
-// Returns true for a character that cannot stand within a word: closing and opening punctuation, quotation marks, ? and
-// !.
+// Returns true for a character that cannot stand within a word: quotation marks, brackets and ) ; : * @ ? !
 bool IsNonWord(char32_t c);
 
 // Appends the words of `text` (valid UTF-8) in order, as parts of it, as the word tokenizer of nltk 3.10's

@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path) 
   if (!fd.valid()) return OutputError("create", path, errno);
   auto journal = std::unique_ptr<Journal>(new Journal(path, std::move(fd)));
   if (flock(journal->fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return OutputError("lock", path, errno);
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("another process is running this shuffle (", path, " is locked)"), {{"file", path}});
   }

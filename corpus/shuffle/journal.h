@@ -19,7 +19,7 @@ namespace cairn::corpus {
 class Journal {
  public:
   // Opens or creates the file and locks it against other processes. BAD_REQUEST: another process runs this shuffle.
-  // STORAGE_ERROR, STORAGE_READ_ONLY, NO_SPACE.
+  // STORAGE_ERROR, STORAGE_READ_ONLY, NO_SPACE: it cannot be made, read or locked.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;

@@ -9,8 +9,8 @@
 namespace cairn {
 
 struct PosixCalls {
-  // False: O_DIRECT is never used, so all bytes go through the page cache. The same happens on a file system that
-  // refuses O_DIRECT.
+  // False: O_DIRECT is used only where the page cache must not be believed (Cache::kBypass), so other bytes go through
+  // it. The same happens on a file system that refuses O_DIRECT.
   bool direct = true;
   // The system calls, for tests that make them fail, or read or write less. Empty: those of the C library.
   std::function<ssize_t(int, void*, size_t, off_t)> pread = nullptr;
