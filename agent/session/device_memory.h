@@ -1,4 +1,4 @@
-// Names memory of the trainer's GPUs that the agent has part in, and copies from there into the slab.
+// Structs that name blocks of the trainer's GPU memory, parts of them, and copies from there into the slab.
 #ifndef CAIRN_AGENT_SESSION_DEVICE_MEMORY_H_
 #define CAIRN_AGENT_SESSION_DEVICE_MEMORY_H_
 

@@ -1,4 +1,4 @@
-// What this agent is to other agents, and what it has for bytes that go between them and it.
+// What transfers need of their agent: job, rank, machine, tokens, and its socket, buffers and service.
 #ifndef CAIRN_AGENT_TRANSPORT_TRANSFER_CONTEXT_H_
 #define CAIRN_AGENT_TRANSPORT_TRANSFER_CONTEXT_H_
 

@@ -1,4 +1,4 @@
-// How an agent reaches the agents of other ranks.
+// Makes the connection to another rank's agent, as the coordinator has named it.
 #ifndef CAIRN_AGENT_TRANSPORT_TRANSFER_PEER_H_
 #define CAIRN_AGENT_TRANSPORT_TRANSFER_PEER_H_
 

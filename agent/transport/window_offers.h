@@ -1,4 +1,4 @@
-// The consumers of an exchange over NCCL tell a source by these which windows of its rounds they take.
+// Keeps, for a source in an exchange over NCCL, which windows of its rounds each consumer has said that it takes.
 #ifndef CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
 #define CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
 

@@ -1,4 +1,4 @@
-// The options of a load that come with the ranks' layouts.
+// Reads from the ranks' layouts by which mapping, and from which source, a load is asked for.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_WISH_H_
 #define CAIRN_PLANNER_LOAD_LOAD_WISH_H_
 

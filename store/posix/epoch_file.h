@@ -1,4 +1,5 @@
-// The process that holds the lock of `<root>/.cairn/epoch` is the coordinator of the root. When it takes the lock, it
+// The lock of a root on a file system, and its epoch. The process that holds the lock of `<root>/.cairn/epoch` is the
+// coordinator of the root. When it takes the lock, it
 // increases the coordinator epoch in that file by one. The kernel gives the lock back when the process ends, however it
 // ends. A process that is only frozen keeps the lock, and with it the root.
 #ifndef CAIRN_STORE_POSIX_EPOCH_FILE_H_

@@ -1,5 +1,6 @@
-// Roots must not be nested. A coordinator treats everything below its root as its own. So the coordinator of an outer
-// root would find the jobs of an inner root under other names, and would take every checkpoint there for a damaged one.
+// Looks whether a root lies within another one, or around one. Roots must not be nested. A coordinator treats
+// everything below its root as its own. So the coordinator of an outer root would find the jobs of an inner root under
+// other names, and would take every checkpoint there for a damaged one.
 #ifndef CAIRN_STORE_POSIX_NESTED_ROOT_H_
 #define CAIRN_STORE_POSIX_NESTED_ROOT_H_
 

@@ -1,4 +1,4 @@
-// How a PosixStorage calls the system.
+// Whether a PosixStorage uses O_DIRECT, and the system calls that tests put in the place of its own.
 #ifndef CAIRN_STORE_POSIX_POSIX_CALLS_H_
 #define CAIRN_STORE_POSIX_POSIX_CALLS_H_
 

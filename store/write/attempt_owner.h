@@ -1,7 +1,7 @@
-// Says who owns an attempt's directory. The coordinator that made the directory puts the file ".owner" there, with a
-// random number (the nonce), and names the same number in its orders. Whoever writes into the directory, or commits it,
-// first checks that the file has this number. So two coordinators that both believe they serve a root never share a
-// directory, and an agent that sees another storage below its root writes nothing.
+// Makes an attempt's directory, and checks who has made it. The coordinator that made the directory puts the file
+// ".owner" there, with a random number (the nonce), and names the same number in its orders. Whoever writes into the
+// directory, or commits it, first checks that the file has this number. So two coordinators that both believe they
+// serve a root never share a directory, and an agent that sees another storage below its root writes nothing.
 #ifndef CAIRN_STORE_WRITE_ATTEMPT_OWNER_H_
 #define CAIRN_STORE_WRITE_ATTEMPT_OWNER_H_
 

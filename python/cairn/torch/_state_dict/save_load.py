@@ -1,4 +1,4 @@
-"""Makes a client's calls for state dicts."""
+"""Saves and loads state dicts through a client, and says in errors what to do about a name or shape."""
 
 from __future__ import annotations
 
