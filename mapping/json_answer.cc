@@ -1,3 +1,5 @@
+// Writes an answer in JSON: what a mapping makes of the tensors.
+
 #include <charconv>
 #include <cstring>
 

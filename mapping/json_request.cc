@@ -1,3 +1,5 @@
+// Reads a request in JSON: a mapping, and the tensors that it is for.
+
 #include <simdjson.h>
 
 #include <optional>

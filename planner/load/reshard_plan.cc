@@ -1,3 +1,5 @@
+// Plans a reshard: what the sources hold is planned as a save, from which the targets load.
+
 #include <algorithm>
 #include <set>
 

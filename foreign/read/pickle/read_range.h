@@ -1,3 +1,4 @@
+// The type of a function that reads a range of a file.
 #ifndef CAIRN_FOREIGN_READ_PICKLE_READ_RANGE_H_
 #define CAIRN_FOREIGN_READ_PICKLE_READ_RANGE_H_
 
