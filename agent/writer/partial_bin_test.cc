@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +24,7 @@
 namespace cairn {
 namespace {
 
+const std::atomic<bool> kNeverStops = false;
 constexpr uint64_t kBytes = 5 * 8192 + 100;
 
 // Writes a bin of one tensor, in chunks of 8192 bytes.
@@ -58,7 +60,7 @@ class PartialBinTest : public ::testing::Test {
   // Opens the bin and writes all of it, without Finish. Returns how many calls returned true.
   int WriteAll() {
     MakeBin();
-    EXPECT_TRUE(bin_->Open().ok());
+    EXPECT_TRUE(bin_->Open(kNeverStops).ok());
     AlignedBuffer scratch;
     int last = 0;
     for (uint64_t chunk = 0; chunk < bin_->chunks(); ++chunk) {
@@ -123,7 +125,7 @@ TEST_F(PartialBinTest, WriteChunk_OneWriteTakesLessThanABlock_IsContinued) {
   for (const size_t bytes : {0, 1, 512, 4095}) {
     SCOPED_TRACE(bytes);
     MakeBin();
-    ASSERT_TRUE(bin_->Open().ok());
+    ASSERT_TRUE(bin_->Open(kNeverStops).ok());
     AlignedBuffer scratch;
     for (uint64_t chunk = 0; chunk < bin_->chunks(); ++chunk) {
       bin_->CheckChunk(chunk);
@@ -139,7 +141,7 @@ TEST_F(PartialBinTest, WriteChunk_OneWriteTakesLessThanABlock_IsContinued) {
 
 TEST_F(PartialBinTest, WriteChunk_WritesBringNoProgress_IsAFullDisk) {
   MakeBin();
-  ASSERT_TRUE(bin_->Open().ok());
+  ASSERT_TRUE(bin_->Open(kNeverStops).ok());
   next_takes_ = again_takes_ = 0;
   AlignedBuffer scratch;
   EXPECT_TRUE(HasReason(bin_->WriteChunk(0, scratch).status(), Reason::kNoSpace));
@@ -165,7 +167,7 @@ TEST_F(PartialBinTest, WriteChunk_DirectWritesAreRefused_GoesThroughThePageCache
 
 TEST_F(PartialBinTest, WriteChunk_TheDiskIsFull_IsAnError) {
   MakeBin();
-  ASSERT_TRUE(bin_->Open().ok());
+  ASSERT_TRUE(bin_->Open(kNeverStops).ok());
   error_ = error_again_ = ENOSPC;
   AlignedBuffer scratch;
   EXPECT_TRUE(HasReason(bin_->WriteChunk(0, scratch).status(), Reason::kNoSpace));
@@ -174,7 +176,7 @@ TEST_F(PartialBinTest, WriteChunk_TheDiskIsFull_IsAnError) {
 TEST_F(PartialBinTest, Open_AnotherFileStandsThere_LeavesItAlone) {
   std::ofstream(Partial()) << "another's";
   MakeBin();
-  EXPECT_FALSE(bin_->Open().ok());
+  EXPECT_FALSE(bin_->Open(kNeverStops).ok());
   EXPECT_TRUE(bin_->Remove().ok());
   EXPECT_EQ(ReadAll(Partial()), "another's");
 }
