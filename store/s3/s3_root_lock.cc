@@ -24,6 +24,8 @@ constexpr char kFormat[] = "epoch/2";
 // Its last word, once the root was given back.
 constexpr char kGivenBack[] = "given-back";
 constexpr uint64_t kMaxBytes = 4096;
+// Each further one means that another process was faster.
+constexpr int kMostAttempts = 100;
 // Nobody counts so far; a higher number was put there by mistake.
 constexpr uint64_t kMaxEpoch = uint64_t{1} << 62;
 
@@ -124,7 +126,7 @@ absl::Status InUse(const std::string& root, const RootHolder& holder) {
 
 absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage, S3Client& client) {
   CAIRN_RETURN_IF_ERROR(CheckNotWithin(client));
-  for (;;) {
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     CAIRN_ASSIGN_OR_RETURN(const Newest found, NewestEpoch(client, 0));
     const uint64_t newest = found.epoch;
     if (newest != 0) {
@@ -147,6 +149,11 @@ absl::StatusOr<std::unique_ptr<S3RootLock>> S3RootLock::Acquire(Storage& storage
     RemoveOlder(client, epoch);
     return lock;
   }
+  return MakeError(
+      Reason::kStorageError,
+      absl::StrCat(storage.FullPath(kS3Epochs), " lists records that are not there, or others took each of ",
+                   kMostAttempts, " epochs first"),
+      {{"root", storage.root()}});
 }
 
 absl::StatusOr<std::optional<RootHolder>> S3RootLock::HolderOf(Storage& storage, S3Client& client) {
