@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
 #include "common/base/crc32c.h"
@@ -349,6 +350,9 @@ TEST_F(BinWriterTest, WriteBins_FullDisk_TellsItAndGivesItsSpaceBack) {
   ASSERT_EQ(statvfs(mount_point.c_str(), &before), 0);
   const auto outcome = WriteBins(*storage_, Job({{3, 1}}, {{3, 1}}), {.io_threads = 2}, stop_, done_);
   EXPECT_TRUE(HasReason(outcome.status(), Reason::kNoSpace)) << outcome.status();
+  int64_t free = -1;
+  ASSERT_TRUE(absl::SimpleAtoi(MetadataOf(outcome.status())["free_bytes"], &free)) << outcome.status();
+  EXPECT_LE(free, 4 << 20);
   EXPECT_TRUE(Empty());
   ASSERT_EQ(statvfs(mount_point.c_str(), &after), 0);
   EXPECT_LE(before.f_bfree - after.f_bfree, 8u) << "blocks; the directories may stay";

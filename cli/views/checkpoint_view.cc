@@ -157,14 +157,17 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
   return json;
 }
 
+std::string SizeCell(const v1::RankProgress& rank, uint64_t bytes) {
+  return rank.bytes_total() > 0 ? FormatSize(static_cast<int64_t>(bytes)) : "";
+}
+
 Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks) {
   Table table({"RANK", "NODE", "PHASE", "DONE", "TOTAL", "IDLE", "NOTE"});
   for (const v1::RankProgress& rank : ranks) {
-    table.Add(
-        {absl::StrCat(rank.rank()), rank.node(), PhaseName(rank), FormatSize(static_cast<int64_t>(rank.bytes_done())),
-         FormatSize(static_cast<int64_t>(rank.bytes_total())), ShortDuration(DurationOf(rank.idle())),
-         rank.late() ? absl::StrCat("LATE ", rank.note()) : rank.note()},
-        rank.late() ? Colour::kRed : Colour::kNone);
+    table.Add({absl::StrCat(rank.rank()), rank.node(), PhaseName(rank), SizeCell(rank, rank.bytes_done()),
+               SizeCell(rank, rank.bytes_total()), ShortDuration(DurationOf(rank.idle())),
+               rank.late() ? absl::StrCat("LATE ", rank.note()) : rank.note()},
+              rank.late() ? Colour::kRed : Colour::kNone);
   }
   return table;
 }

@@ -2,6 +2,7 @@
 #ifndef CAIRN_CLI_VIEWS_CHECKPOINT_VIEW_H_
 #define CAIRN_CLI_VIEWS_CHECKPOINT_VIEW_H_
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::
 // Returns {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warning"}.
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint);
 
+// Returns a number of bytes of the rank for a table; "" as long as nobody knows how many it moves in all.
+std::string SizeCell(const v1::RankProgress& rank, uint64_t bytes);
 // Has the columns RANK NODE PHASE DONE TOTAL IDLE NOTE. Late ranks are red.
 Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
 // Returns for example "demo@1200 attempt 1 writing [####    ] 50% ...; late: rank 3 (no progress for 12 s)".

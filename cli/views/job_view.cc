@@ -307,8 +307,8 @@ Table LiveRankTable(const Ranks& ranks, const TransferRates& rates) {
   for (const v1::RankProgress* rank : order) {
     const double rate = rates.Of(rank->rank());
     table.Add(
-        {absl::StrCat(rank->rank()), rank->node(), EnumText(rank->phase()),
-         FormatSize(static_cast<int64_t>(rank->bytes_done())), FormatSize(static_cast<int64_t>(rank->bytes_total())),
+        {absl::StrCat(rank->rank()), rank->node(), EnumText(rank->phase()), SizeCell(*rank, rank->bytes_done()),
+         SizeCell(*rank, rank->bytes_total()),
          rate > 0 ? absl::StrCat(FormatSize(static_cast<int64_t>(rate)), "/s") : "",
          ShortDuration(DurationOf(rank->idle())), rank->late() ? absl::StrCat("LATE ", rank->note()) : rank->note()},
         rank->late() ? Colour::kRed : Colour::kNone);

@@ -1,7 +1,7 @@
 // Plans which rank reads which bytes of a checkpoint. It loads any checkpoint into any layout, and reads every needed
 // byte once.
 //
-// It is pure. docs/planner.md has algorithms and costs.
+// It is pure. planner/README.md has algorithms and costs.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_PLAN_H_
 #define CAIRN_PLANNER_LOAD_LOAD_PLAN_H_
 

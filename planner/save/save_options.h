@@ -2,9 +2,6 @@
 #ifndef CAIRN_PLANNER_SAVE_SAVE_OPTIONS_H_
 #define CAIRN_PLANNER_SAVE_SAVE_OPTIONS_H_
 
-#include <cstddef>
-#include <vector>
-
 namespace cairn {
 
 // Says whether a shard may be written by a rank that does not hold it.
@@ -20,8 +17,6 @@ struct SaveOptions {
   MovePolicy moves = MovePolicy::kNever;
   // A rank with more bytes than this multiple of the mean gives shards away, as far as whole shards allow.
   double move_threshold = 1.02;
-  // These ranks were slow. Another rank that holds a replica is preferred to them.
-  std::vector<int> slow_ranks;
 };
 
 }  // namespace cairn

@@ -114,16 +114,13 @@ std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& 
   std::vector<const RankInput*> sorted;
   for (const RankInput& input : ranks) sorted.push_back(&input);
   std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  std::vector<int> slow = options.slow_ranks;
-  std::sort(slow.begin(), slow.end());
   Digester digester;
-  digester.Add("cairn save plan 2").Add(uint64_t{ranks.size()});
+  digester.Add("cairn save plan 3").Add(uint64_t{ranks.size()});
   for (const RankInput* input : sorted) {
     digester.Add(static_cast<uint64_t>(input->rank)).Add(input->node).Add(input->layout_digest);
   }
   digester.Add(static_cast<uint64_t>(options.bins_per_rank)).Add(static_cast<uint64_t>(options.moves));
-  digester.Add(absl::StrFormat("%.17g", options.move_threshold)).Add(uint64_t{slow.size()});
-  for (int rank : slow) digester.Add(static_cast<uint64_t>(rank));
+  digester.Add(absl::StrFormat("%.17g", options.move_threshold));
   return digester.Finish();
 }
 

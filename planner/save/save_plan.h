@@ -1,7 +1,7 @@
 // Plans a save: one writer for each distinct shard of a job, the bins, and the position of every byte in every file.
 //
 // This is pure: a plan is a function of the layouts, ranks, nodes and options, and its digest covers all of them.
-// Algorithms and costs: docs/planner.md.
+// Algorithms and costs: planner/README.md.
 #ifndef CAIRN_PLANNER_SAVE_SAVE_PLAN_H_
 #define CAIRN_PLANNER_SAVE_SAVE_PLAN_H_
 

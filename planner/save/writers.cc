@@ -12,14 +12,10 @@ namespace {
 class Chooser {
  public:
   Chooser(const LayoutSet& set, const SaveOptions& options)
-      : set_(set), options_(options), slow_(set.ranks().size()), node_load_(set.nodes().size()) {
+      : set_(set), options_(options), node_load_(set.nodes().size()) {
     writers_.load.resize(set.ranks().size());
     writers_.shard_writer.assign(set.shard_count(), -1);
     writers_.object_writer.assign(set.objects().size(), -1);
-    for (int rank : options.slow_ranks) {
-      const auto found = std::lower_bound(set.ranks().begin(), set.ranks().end(), rank);
-      if (found != set.ranks().end() && *found == rank) slow_[static_cast<size_t>(found - set.ranks().begin())] = true;
-    }
   }
 
   Writers Choose() {
@@ -73,17 +69,14 @@ class Chooser {
 
   int Best(std::span<const uint32_t> layouts) const {
     int best = -1;
-    bool best_slow = false;
     uint64_t best_load = 0, best_node = 0;
     for (uint32_t layout : layouts) {
       for (int rank : set_.layouts()[layout].rank_indices) {
         const auto r = static_cast<size_t>(rank);
-        const bool slow = slow_[r];
         const uint64_t load = writers_.load[r];
         const uint64_t node = node_load_[set_.rank_nodes()[r]];
-        if (best < 0 || std::tuple(slow, load, node, rank) < std::tuple(best_slow, best_load, best_node, best)) {
+        if (best < 0 || std::tuple(load, node, rank) < std::tuple(best_load, best_node, best)) {
           best = rank;
-          best_slow = slow;
           best_load = load;
           best_node = node;
         }
@@ -111,7 +104,7 @@ class Chooser {
     Queue all;
     std::vector<Queue> by_node(set_.nodes().size());
     for (size_t r = 0; r < load.size(); ++r) {
-      if (load[r] >= limit || slow_[r]) continue;
+      if (load[r] >= limit) continue;
       all.emplace(load[r], static_cast<int>(r));
       by_node[set_.rank_nodes()[r]].emplace(load[r], static_cast<int>(r));
     }
@@ -165,9 +158,7 @@ class Chooser {
                std::vector<std::vector<std::pair<uint64_t, uint32_t>>>& shards_of) {
     std::vector<uint64_t>& load = writers_.load;
     std::set<std::pair<uint64_t, int>> by_load;
-    for (size_t r = 0; r < load.size(); ++r) {
-      if (!slow_[r]) by_load.emplace(load[r], static_cast<int>(r));
-    }
+    for (size_t r = 0; r < load.size(); ++r) by_load.emplace(load[r], static_cast<int>(r));
     std::set<std::pair<uint64_t, size_t>> giving;  // load, and index into heavy
     for (size_t h = 0; h < heavy.size(); ++h) giving.emplace(load[static_cast<size_t>(heavy[h])], h);
     while (!giving.empty() && !by_load.empty() && giving.rbegin()->first > limit) {
@@ -189,7 +180,7 @@ class Chooser {
       by_load.erase({load[t], to});
       load[f] -= bytes;
       load[t] += bytes;
-      if (!slow_[f]) by_load.emplace(load[f], from);
+      by_load.emplace(load[f], from);
       by_load.emplace(load[t], to);
       writers_.moves.push_back({shard, from, to});
       giving.emplace(load[f], h);
@@ -198,7 +189,6 @@ class Chooser {
 
   const LayoutSet& set_;
   const SaveOptions& options_;
-  std::vector<bool> slow_;
   std::vector<uint64_t> node_load_;
   Writers writers_;
 };

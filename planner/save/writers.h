@@ -27,8 +27,7 @@ struct Writers {
 };
 
 // Items with one holder are given to it first. The others follow, heaviest first, each to the holder with the smallest
-// (bytes, bytes of its node, rank). A slow rank gets an item only if all its holders are slow. O(sum of holders + n log
-// n); deterministic.
+// (bytes, bytes of its node, rank). O(sum of holders + n log n); deterministic.
 //
 // Then, if the options allow moves and the largest load is above the threshold, ranks above max(threshold * mean,
 // largest item) give shards to ranks below it, first to ranks of their own node. Such a rank gives the smallest shard

@@ -1,6 +1,7 @@
 #include "store/posix/posix_file_writer.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,7 +122,14 @@ absl::Status PosixFileWriter::Remove() {
 
 absl::Status PosixFileWriter::Failed(int error, std::string_view operation, const std::string& what) const {
   const absl::Status status = ErrnoError(error, operation, absl::StrCat(root_.path(), "/", partial_path_));
-  return what.empty() ? status : Annotate(status, what);
+  if (what.empty()) return status;
+  // Of a quota nothing is told: the file system may have room.
+  struct statvfs room = {};
+  if (error == ENOSPC && fstatvfs(fd_.get(), &room) == 0) {
+    const std::string free = absl::StrCat(room.f_bavail * room.f_frsize);
+    return Annotate(status, absl::StrCat(what, " (", free, " bytes are free)"), {{"free_bytes", free}});
+  }
+  return Annotate(status, what);
 }
 
 }  // namespace cairn
