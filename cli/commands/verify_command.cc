@@ -18,6 +18,8 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/tensor/box.h"
+#include "common/tensor/fingerprint.h"
 #include "store/open/open_storage.h"
 #include "store/read/checkpoint_store.h"
 #include "store/read/verify.h"
@@ -29,6 +31,7 @@ struct Arguments {
   std::string name;
   std::string root;
   int threads = 2;
+  bool fingerprints = false;
 };
 
 nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport& report) {
@@ -40,7 +43,24 @@ nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport
                                  {"ok", report.faults.empty()},
                                  {"faults_in_all", report.faults_in_all}};
   json["faults"] = FaultsToJson(report);
+  if (!report.fingerprints.empty()) {
+    nlohmann::ordered_json tensors = nlohmann::ordered_json::object();
+    for (size_t i = 0; i < report.fingerprints.size(); ++i) {
+      tensors[manifest.tensors[i].name] = FingerprintText(report.fingerprints[i]);
+    }
+    json["fingerprints"] = std::move(tensors);
+  }
   return json;
+}
+
+Table FingerprintTable(const Manifest& manifest, const VerifyReport& report) {
+  Table table({"TENSOR", "DTYPE", "SHAPE", "FINGERPRINT"});
+  for (size_t i = 0; i < report.fingerprints.size(); ++i) {
+    const ManifestTensor& tensor = manifest.tensors[i];
+    table.Add({tensor.name, std::string(NameOf(tensor.dtype)), ShapeToString(tensor.global_shape),
+               FingerprintText(report.fingerprints[i])});
+  }
+  return table;
 }
 
 absl::Status Verify(CommandContext& context, const Arguments& arguments) {
@@ -62,6 +82,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   std::atomic<uint64_t> done = 0;
   VerifyOptions options;
   options.threads = arguments.threads;
+  options.fingerprints = arguments.fingerprints;
   options.interrupted = [] { return InterruptFlag().load(); };
   options.progress = [&](uint64_t bytes) { done = bytes; };
   const absl::Time begin = Clock::Real().SteadyNow();
@@ -85,6 +106,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
                 static_cast<long long>(manifest.step), Counted(report.files, "file").c_str(),
                 FormatSize(static_cast<int64_t>(report.bytes)).c_str(),
                 ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+    if (arguments.fingerprints) FingerprintTable(manifest, report).Print(stdout);
     return absl::OkStatus();
   }
   FaultTable(report).Print(stdout);
@@ -108,8 +130,11 @@ void AddVerifyCommand(Command app, CommandContext& context) {
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
   command.AddOption("--root", arguments->root, "The storage").Required();
   command.AddOption("--threads", arguments->threads, "Number of files read at a time").Between(1, 64).ShowDefault();
+  command.AddFlag("--fingerprints", arguments->fingerprints,
+                  "Also print the fingerprint of each tensor; cairn.fingerprint computes that of a program's arrays");
   command.Footer(
-      "Example:\n  cairn verify demo@1200 --root /checkpoints\nExit status: 0 undamaged, 1 damaged (file, offset and "
+      "Examples:\n  cairn verify demo@1200 --root /checkpoints\n  cairn verify demo@1200 --root /checkpoints "
+      "--fingerprints\nExit status: 0 undamaged, 1 damaged (file, offset and "
       "tensor of each fault are listed).");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Verify(context, *arguments), arguments->name, arguments->root);

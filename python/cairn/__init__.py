@@ -10,7 +10,7 @@ See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` d
 `cairn.samples` numbers the samples of a run, `cairn.local` starts a coordinator and agents on this machine.
 """
 
-from cairn import checkpoints, eviction, local, samples, shards
+from cairn import checkpoints, eviction, fingerprints, local, samples, shards
 from cairn._base.errors import Error
 from cairn._base.limits import Limits
 from cairn._base.results import Checkpoint, ClientStatus, LoadReport
@@ -20,6 +20,7 @@ from cairn._state.opaque import Opaque
 from cairn._state.serializers import register_serializer
 from cairn._version import __version__
 from cairn.client import Client, Saving, connect
+from cairn.fingerprints import Fingerprint, fingerprint
 
 __all__ = [
     "Alias",
@@ -27,6 +28,7 @@ __all__ = [
     "Client",
     "ClientStatus",
     "Error",
+    "Fingerprint",
     "Limits",
     "LoadReport",
     "Opaque",
@@ -40,6 +42,8 @@ __all__ = [
     "checkpoints",
     "connect",
     "eviction",
+    "fingerprint",
+    "fingerprints",
     "local",
     "per_rank",
     "register_serializer",

@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/crc32c.h"
+#include "common/tensor/box.h"
+#include "common/tensor/fingerprint.h"
+#include "common/tensor/flat_range.h"
 #include "common/tensor/parallel_copy.h"
 #include "common/tensor/tiled_copy.h"
 #include "python/native/copy_table.h"
@@ -15,6 +20,9 @@ namespace {
 using cairn::ResolveWalk;
 using cairn::Walk;
 using Dimension = cairn::TiledCopy::Dimension;
+
+// Of a tensor; numpy has at most 64.
+constexpr int64_t kMaxAxes = 64;
 
 // Makes fewer, larger dimensions with the same elements in the same order.
 void Simplify(Walk& walk) {
@@ -33,38 +41,76 @@ void Simplify(Walk& walk) {
   walk.dimensions = std::move(merged);
 }
 
-// Sums the bytes of a walk. It gathers small elements first.
-class Summer {
+// Hands the bytes of a walk to `Sink`, which has Add(const char*, size_t). It gathers small elements first.
+template <typename Sink>
+class Gatherer {
  public:
-  void Add(const char* data, int64_t bytes) {
-    if (bytes >= static_cast<int64_t>(sizeof(buffer_) / 4)) {
-      Flush();
-      crc_ = cairn::ExtendCrc32c(crc_, data, static_cast<size_t>(bytes));
-      return;
-    }
-    if (fill_ + static_cast<size_t>(bytes) > sizeof(buffer_)) Flush();
-    std::memcpy(buffer_ + fill_, data, static_cast<size_t>(bytes));
-    fill_ += static_cast<size_t>(bytes);
-  }
-  uint32_t Finish() {
-    Flush();
-    return crc_;
+  explicit Gatherer(Sink& sink) : sink_(sink) {}
+  ~Gatherer() { Flush(); }
+
+  void Walk(const char* source, const cairn::Walk& walk, size_t depth = 0) {
+    if (depth == walk.dimensions.size()) return Add(source, static_cast<size_t>(walk.element_bytes));
+    const Dimension& d = walk.dimensions[depth];
+    for (int64_t i = 0; i < d.extent; ++i) Walk(source + i * d.source_stride, walk, depth + 1);
   }
 
  private:
+  void Add(const char* data, size_t bytes) {
+    if (bytes >= sizeof(buffer_) / 4) {
+      Flush();
+      sink_.Add(data, bytes);
+      return;
+    }
+    if (fill_ + bytes > sizeof(buffer_)) Flush();
+    std::memcpy(buffer_ + fill_, data, bytes);
+    fill_ += bytes;
+  }
   void Flush() {
-    crc_ = cairn::ExtendCrc32c(crc_, buffer_, fill_);
+    if (fill_ > 0) sink_.Add(buffer_, fill_);
     fill_ = 0;
   }
-  uint32_t crc_ = 0;
+
+  Sink& sink_;
   size_t fill_ = 0;
   char buffer_[8192];
 };
 
-void SumWalk(const char* source, const Walk& walk, size_t depth, Summer& summer) {
-  if (depth == walk.dimensions.size()) return summer.Add(source, walk.element_bytes);
-  const Dimension& d = walk.dimensions[depth];
-  for (int64_t i = 0; i < d.extent; ++i) SumWalk(source + i * d.source_stride, walk, depth + 1, summer);
+struct Checksum {
+  void Add(const char* data, size_t bytes) { crc = cairn::ExtendCrc32c(crc, data, bytes); }
+  uint32_t crc = 0;
+};
+
+template <typename Sink>
+void SumWalk(const Walk& walk, Sink& sink) {
+  if (walk.bytes() > 0) Gatherer<Sink>(sink).Walk(walk.source, walk);
+}
+
+// Reads the walks whose sources are summed. Returns the index of the first copy that is not valid, or -1.
+int64_t ReadWalks(const CairnCopy* copies, int64_t count, const int64_t* dimensions, std::vector<Walk>& walks,
+                  int64_t& bytes) {
+  for (int64_t i = 0; i < count; ++i) {
+    std::optional<Walk> walk = ResolveWalk(copies[i], dimensions, /*with_target=*/false);
+    if (!walk.has_value()) return i;
+    Simplify(*walk);
+    bytes += walk->bytes();
+    walks.push_back(std::move(*walk));
+  }
+  return -1;
+}
+
+// Reads one entry of `boxes`, and moves it on behind the entry. Returns nothing if it is not valid.
+std::optional<cairn::FingerprintPart> ReadBox(const int64_t*& boxes, int64_t bytes) {
+  const int64_t element = *boxes++, axes = *boxes++;
+  if (element < 1 || element > 16 || axes < 0 || axes > kMaxAxes) return std::nullopt;
+  const std::span<const int64_t> global(boxes, static_cast<size_t>(axes));
+  const int64_t *offset = boxes + axes, *shape = offset + axes;
+  const cairn::Box box = {{offset, shape}, {shape, shape + axes}};
+  const cairn::FlatRange range = {shape[axes], shape[axes + 1]};
+  boxes = shape + axes + 2;
+  if (!cairn::ElementCount(global).has_value() || !cairn::Contains(global, box)) return std::nullopt;
+  if (range.begin < 0 || range.begin > range.end || range.end > box.size()) return std::nullopt;
+  if (bytes / element != range.size() || bytes % element != 0) return std::nullopt;
+  return cairn::FingerprintPart(global, box, range, static_cast<int>(element));
 }
 
 }  // namespace
@@ -88,18 +134,30 @@ int64_t cairn_checksum(const CairnCopy* copies, int64_t count, const int64_t* di
                        uint32_t* checksums) {
   std::vector<Walk> walks;
   int64_t total = 0;
+  if (const int64_t bad = ReadWalks(copies, count, dimensions, walks, total); bad >= 0) return bad;
+  cairn::InParallel(count, cairn::UsefulThreads(threads, total), [&](int64_t i) {
+    Checksum checksum;
+    SumWalk(walks[static_cast<size_t>(i)], checksum);
+    checksums[i] = checksum.crc;
+  });
+  return -1;
+}
+
+int64_t cairn_fingerprint(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads,
+                          const int64_t* boxes, uint64_t* parts) {
+  std::vector<Walk> walks;
+  int64_t total = 0;
+  if (const int64_t bad = ReadWalks(copies, count, dimensions, walks, total); bad >= 0) return bad;
+  std::vector<cairn::FingerprintPart> sums;
   for (int64_t i = 0; i < count; ++i) {
-    std::optional<Walk> walk = ResolveWalk(copies[i], dimensions, /*with_target=*/false);
-    if (!walk.has_value()) return i;
-    Simplify(*walk);
-    total += walk->bytes();
-    walks.push_back(std::move(*walk));
+    std::optional<cairn::FingerprintPart> part = ReadBox(boxes, walks[static_cast<size_t>(i)].bytes());
+    if (!part.has_value()) return i;
+    sums.push_back(*std::move(part));
   }
   cairn::InParallel(count, cairn::UsefulThreads(threads, total), [&](int64_t i) {
-    const Walk& walk = walks[static_cast<size_t>(i)];
-    Summer summer;
-    if (walk.bytes() > 0) SumWalk(walk.source, walk, 0, summer);
-    checksums[i] = summer.Finish();
+    cairn::FingerprintPart& part = sums[static_cast<size_t>(i)];
+    SumWalk(walks[static_cast<size_t>(i)], part);
+    parts[i] = part.Value();
   });
   return -1;
 }
@@ -110,4 +168,4 @@ uint64_t cairn_store_then_load(uint64_t* store, uint64_t value, const uint64_t* 
   return __atomic_load_n(load, __ATOMIC_SEQ_CST);
 }
 
-int64_t cairn_interface_version() { return 5; }
+int64_t cairn_interface_version() { return 6; }

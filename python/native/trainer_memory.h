@@ -20,6 +20,14 @@ int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimens
 int64_t cairn_checksum(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads,
                        uint32_t* checksums);
 
+// Computes the parts of fingerprints (common/tensor/fingerprint.h) that these bytes make. `boxes` says for one copy
+// after the other where its elements stand: the bytes of an element, the number of axes n, n sizes of the tensor, n
+// offsets and n sizes of the box, and the begin and end of the range of the flattened box. The result is that of
+// cairn_copy; a box that is not valid, or has another number of bytes than the copy's source, counts as an impossible
+// copy.
+int64_t cairn_fingerprint(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads,
+                          const int64_t* boxes, uint64_t* parts);
+
 // Stores a word for another process, then, behind a full fence, reads another word. These are the two halves of the
 // control page's handshake.
 uint64_t cairn_store_then_load(uint64_t* store, uint64_t value, const uint64_t* load);

@@ -13,6 +13,7 @@
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/status.h"
+#include "common/tensor/fingerprint.h"
 
 namespace cairn {
 namespace {
@@ -24,17 +25,26 @@ struct Expected {
   StoredItem item;
   uint64_t offset = 0;  // in the file
   uint32_t crc32c = 0;
+  std::optional<uint32_t> tensor;  // an index into Manifest::tensors; nothing for an object
 };
+
+FingerprintPart PartOf(const StoredItem& item) {
+  return {item.global_shape, item.box, item.flat.value_or(FlatRange{0, item.box.size()}), BytesOf(item.dtype)};
+}
 
 class Verifier {
  public:
   Verifier(Storage& storage, const Manifest& manifest, const VerifyOptions& options)
-      : storage_(storage), manifest_(manifest), options_(options), expected_(manifest.files.size()) {
+      : storage_(storage),
+        manifest_(manifest),
+        options_(options),
+        expected_(manifest.files.size()),
+        parts_(manifest.tensors.size()) {
     for (const ManifestShard& shard : manifest.shards) {
-      expected_[shard.file].push_back({manifest.item_of(shard), shard.file_offset, shard.crc32c});
+      expected_[shard.file].push_back({manifest.item_of(shard), shard.file_offset, shard.crc32c, shard.tensor});
     }
     for (const ManifestObject& object : manifest.objects) {
-      expected_[object.file].push_back({Manifest::item_of(object), object.file_offset, object.crc32c});
+      expected_[object.file].push_back({Manifest::item_of(object), object.file_offset, object.crc32c, std::nullopt});
     }
     for (auto& items : expected_) {
       std::sort(items.begin(), items.end(), [](const Expected& a, const Expected& b) { return a.offset < b.offset; });
@@ -59,6 +69,14 @@ class Verifier {
       return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
     });
     report_.bytes = bytes_;
+    if (options_.fingerprints && report_.faults.empty() && !Stopped()) {
+      for (size_t tensor = 0; tensor < parts_.size(); ++tensor) {
+        const ManifestTensor& described = manifest_.tensors[tensor];
+        const auto elements = static_cast<uint64_t>(ElementCount(described.global_shape).value_or(0));
+        report_.fingerprints.push_back(
+            FingerprintFromParts(parts_[tensor], elements * static_cast<uint64_t>(BytesOf(described.dtype))));
+      }
+    }
     return report_;
   }
 
@@ -73,6 +91,11 @@ class Verifier {
     report_.faults.push_back(
         {reason, file, offset, tensor,
          absl::StrCat(file, " at ", offset, tensor.empty() ? "" : absl::StrCat(" (", tensor, ")"), ": ", what)});
+  }
+
+  void AddPart(uint32_t tensor, uint64_t part) {
+    MutexLock lock(mutex_);
+    parts_[tensor] ^= part;
   }
 
   void Check(size_t index) {
@@ -117,6 +140,7 @@ class Verifier {
     std::vector<bool> block_fault(expected_[index].size(), false);
     const uint64_t end = std::min(size, file.bytes());
     uint32_t block_crc = 0;
+    std::optional<FingerprintPart> part_of_tensor;
     size_t item = 0;
     for (uint64_t at = file.header_bytes; at < end && !Stopped(); at += kChunkBytes) {
       const uint64_t length = std::min(kChunkBytes, end - at);
@@ -135,6 +159,11 @@ class Verifier {
         const uint64_t part = std::min(block_end - within, length - done);
         if (within % kChecksumBlockBytes == 0) block_crc = 0;
         block_crc = ExtendCrc32c(block_crc, buffer.data() + done, part);
+        if (options_.fingerprints && expected.tensor.has_value()) {
+          if (within == 0) part_of_tensor.emplace(PartOf(expected.item));
+          part_of_tensor->Add(buffer.data() + done, part);
+          if (within + part == expected.item.bytes()) AddPart(*expected.tensor, part_of_tensor->Value());
+        }
         if (within + part == block_end) {
           const uint64_t block = within / kChecksumBlockBytes;
           const uint64_t block_begin = block * kChecksumBlockBytes;
@@ -188,6 +217,7 @@ class Verifier {
   std::atomic<uint64_t> bytes_ = 0;
   Mutex mutex_;
   VerifyReport report_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> parts_ ABSL_GUARDED_BY(mutex_);  // of fingerprints, by tensor
 };
 
 }  // namespace

@@ -27,10 +27,15 @@ struct VerifyReport {
   uint64_t faults_in_all = 0;       // those beyond the first 1000 are only counted
   uint64_t files = 0;
   uint64_t bytes = 0;
+  // With VerifyOptions::fingerprints: those of Manifest::tensors, in their order. Empty if there are faults, or if the
+  // reading ended early.
+  std::vector<uint64_t> fingerprints;
 };
 
 struct VerifyOptions {
   int threads = 2;
+  // Also computes the tensors' fingerprints (common/tensor/fingerprint.h), from the same bytes.
+  bool fingerprints = false;
   // Called now and then, from any thread, with the bytes read so far.
   std::function<void(uint64_t bytes)> progress;
   // Called often; if it returns true the reading ends early.

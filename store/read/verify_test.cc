@@ -9,6 +9,7 @@
 #include <random>
 
 #include "common/base/crc32c.h"
+#include "common/base/crc64.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/safetensors_header.h"
 #include "store/posix/posix_storage.h"
@@ -104,6 +105,24 @@ TEST_F(VerifyTest, VerifyCheckpoint_WholeCheckpoint_ReadsEveryByteAndFindsNothin
   EXPECT_TRUE(report.faults.empty()) << report.faults[0].message;
   EXPECT_EQ(report.bytes, manifest_.total_bytes());
   EXPECT_EQ(report.files, 2u);
+}
+
+TEST_F(VerifyTest, VerifyCheckpoint_WithFingerprints_TellsThoseOfTheTensorsBytes) {
+  const VerifyReport report = VerifyCheckpoint(*storage_, manifest_, {.fingerprints = true});
+  ASSERT_EQ(report.fingerprints.size(), 2u);
+  for (const uint32_t tensor : {0u, 1u}) {
+    const ManifestShard& shard = manifest_.shards[tensor];
+    std::ifstream file(Path(shard.file), std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(shard.file_offset));
+    std::string bytes(shard.bytes, '\0');
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    EXPECT_EQ(report.fingerprints[tensor],
+              Crc64FromRemainder(ExtendRemainder64(0, bytes.data(), bytes.size()), bytes.size()));
+  }
+  EXPECT_TRUE(Verify().fingerprints.empty()) << "nobody asked";
+  Flip(1, manifest_.files[1].header_bytes);
+  EXPECT_TRUE(VerifyCheckpoint(*storage_, manifest_, {.fingerprints = true}).fingerprints.empty())
+      << "of damaged bytes nothing is told";
 }
 
 TEST_F(VerifyTest, VerifyCheckpoint_FlippedBit_IsFoundWithFileBlockAndTensor) {

@@ -13,7 +13,7 @@ import numpy
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 
-_INTERFACE_VERSION = 5
+_INTERFACE_VERSION = 6
 # These are the columns of a row of the copies' table, as in struct CairnCopy.
 SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
     range(10)
@@ -34,6 +34,8 @@ def _load() -> ctypes.CDLL:
     library.cairn_copy.restype = number
     library.cairn_checksum.argtypes = [pointer, number, pointer, number, pointer]
     library.cairn_checksum.restype = number
+    library.cairn_fingerprint.argtypes = [pointer, number, pointer, number, pointer, pointer]
+    library.cairn_fingerprint.restype = number
     library.cairn_store_then_load.argtypes = [pointer, ctypes.c_uint64, pointer]
     library.cairn_store_then_load.restype = ctypes.c_uint64
     library.cairn_torch_value.argtypes = [pointer, number, ctypes.c_char_p, pointer, pointer]
@@ -109,6 +111,19 @@ class CopyList:
         bad = LIBRARY.cairn_copy(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads())
         if bad >= 0:
             raise Error("INTERNAL", f"a copy of the agent's plan leaves its buffer: {rows[bad].tolist()}")
+
+    def fingerprints(self, boxes: Sequence[int]) -> list[int]:
+        """Returns the part of a fingerprint that each copy's source makes. `boxes` is as cairn_fingerprint takes it."""
+        if not self._rows:
+            return []
+        rows, dimensions = self.tables()
+        places = numpy.array(boxes, numpy.int64)
+        result = numpy.zeros(len(rows), numpy.uint64)
+        bad = LIBRARY.cairn_fingerprint(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads(),
+                                        places.ctypes.data, result.ctypes.data)
+        if bad >= 0:
+            raise Error("INTERNAL", f"a fingerprint's source is not valid: {rows[bad].tolist()}")
+        return [int(value) for value in result]
 
     def checksums(self) -> list[int]:
         """Returns the CRC32C of each copy's source."""

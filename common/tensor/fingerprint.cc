@@ -1,0 +1,86 @@
+#include "common/tensor/fingerprint.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace cairn {
+namespace {
+
+// A table for a gap pays off after so many uses.
+constexpr uint64_t kStepsWithoutTable = 64;
+
+}  // namespace
+
+FingerprintPart::FingerprintPart(std::span<const int64_t> global_shape, const Box& box, FlatRange range,
+                                 int element_bytes) {
+  const auto element = static_cast<uint64_t>(element_bytes);
+  const Shape strides = RowMajorStrides(global_shape);
+  // Axes at the end that the box has whole make one run with the axis before them.
+  size_t outer = box.ndim();
+  while (outer > 0 && box.shape[outer - 1] == global_shape[outer - 1]) --outer;
+  if (outer > 0) --outer;
+  int64_t run_elements = 1;
+  for (size_t axis = outer; axis < box.ndim(); ++axis) run_elements *= box.shape[axis];
+  run_bytes_ = static_cast<uint64_t>(run_elements) * element;
+  left_ = range.empty() ? 0 : static_cast<uint64_t>(range.size()) * element;
+  if (left_ == 0) return;
+
+  uint64_t begin = 0;  // of the range's first run, in elements of the tensor
+  for (size_t axis = 0; axis < box.ndim(); ++axis) {
+    begin += static_cast<uint64_t>(box.offset[axis]) * static_cast<uint64_t>(strides[axis]);
+  }
+  int64_t run = range.begin / run_elements;
+  const auto within = static_cast<uint64_t>(range.begin % run_elements);
+  axes_.resize(outer);
+  uint64_t inner = static_cast<uint64_t>(run_elements);  // from the begin of a run to the end of the last one within
+  for (size_t axis = outer; axis-- > 0;) {
+    const auto stride = static_cast<uint64_t>(strides[axis]);
+    axes_[axis].count = box.shape[axis];
+    axes_[axis].index = run % box.shape[axis];
+    axes_[axis].gap = (stride - inner) * element;
+    run /= box.shape[axis];
+    begin += static_cast<uint64_t>(axes_[axis].index) * stride;
+    inner += static_cast<uint64_t>(box.shape[axis] - 1) * stride;
+  }
+  run_left_ = run_bytes_ - within * element;
+  uint64_t total = element;
+  for (const int64_t size : global_shape) total *= static_cast<uint64_t>(size);
+  behind_ = total - (begin + within) * element;
+}
+
+void FingerprintPart::NextRun() {
+  for (size_t i = axes_.size(); i-- > 0;) {
+    Axis& axis = axes_[i];
+    if (++axis.index == axis.count) {
+      axis.index = 0;
+      continue;
+    }
+    if (!axis.append.has_value() && ++axis.steps > kStepsWithoutTable) axis.append.emplace(axis.gap);
+    remainder_ = axis.append.has_value() ? axis.append->Append(remainder_) : AppendZeros64(remainder_, axis.gap);
+    behind_ -= axis.gap;
+    break;
+  }
+  run_left_ = run_bytes_;
+}
+
+void FingerprintPart::Add(const char* bytes, size_t size) {
+  while (size > 0 && left_ > 0) {
+    if (run_left_ == 0) NextRun();
+    const uint64_t count = std::min({uint64_t{size}, run_left_, left_});
+    remainder_ = ExtendRemainder64(remainder_, bytes, count);
+    bytes += count;
+    size -= count;
+    run_left_ -= count;
+    left_ -= count;
+    behind_ -= count;
+  }
+}
+
+uint64_t FingerprintPart::Value() const { return AppendZeros64(remainder_, behind_); }
+
+uint64_t FingerprintFromParts(uint64_t parts, uint64_t tensor_bytes) { return Crc64FromRemainder(parts, tensor_bytes); }
+
+std::string FingerprintText(uint64_t fingerprint) { return absl::StrFormat("%016x", fingerprint); }
+
+}  // namespace cairn

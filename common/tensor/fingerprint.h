@@ -1,0 +1,62 @@
+// The fingerprint of a tensor: the CRC-64/XZ of its bytes in row-major order, little-endian. It depends on dtype, shape
+// and elements alone, and not on how ranks or files share the tensor, because parts can be put together: the parts of
+// boxes that tile a tensor, taken by exclusive or, make its fingerprint. docs/storage_format.md has test vectors.
+//
+// It finds every change of up to 64 bits in a row, and any other change but for a chance of 2^-64. It is no protection
+// from somebody who chooses the bytes.
+#ifndef CAIRN_COMMON_TENSOR_FINGERPRINT_H_
+#define CAIRN_COMMON_TENSOR_FINGERPRINT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/crc64.h"
+#include "common/tensor/box.h"
+#include "common/tensor/flat_range.h"
+
+namespace cairn {
+
+// Computes a part, from bytes that come one after the other. Not thread-safe.
+class FingerprintPart {
+ public:
+  // Of the elements `range` of a flattened box. The tensor contains the box, and the box the range.
+  FingerprintPart(std::span<const int64_t> global_shape, const Box& box, FlatRange range, int element_bytes);
+
+  // Takes the next bytes of the part; pieces may end anywhere. It takes at most as many as the part has.
+  void Add(const char* bytes, size_t size);
+  // Returns the part, after all its bytes have come.
+  uint64_t Value() const;
+
+ private:
+  // An axis along which runs of bytes that are contiguous in the tensor follow one another.
+  struct Axis {
+    int64_t count = 0;
+    int64_t index = 0;
+    uint64_t gap = 0;  // bytes of the tensor between the last run before a step along this axis and the next one
+    std::optional<ZeroAppender64> append;
+    uint64_t steps = 0;
+  };
+  // Goes to where the next run begins.
+  void NextRun();
+
+  std::vector<Axis> axes_;  // outermost first
+  uint64_t run_bytes_ = 0;
+  uint64_t run_left_ = 0;
+  uint64_t left_ = 0;    // bytes of the part
+  uint64_t behind_ = 0;  // bytes of the tensor behind those that have come
+  uint64_t remainder_ = 0;
+};
+
+// Returns a tensor's fingerprint from the exclusive or of its parts.
+uint64_t FingerprintFromParts(uint64_t parts, uint64_t tensor_bytes);
+
+// Returns 16 hexadecimal digits.
+std::string FingerprintText(uint64_t fingerprint);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_TENSOR_FINGERPRINT_H_

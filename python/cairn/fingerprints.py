@@ -1,0 +1,161 @@
+"""Fingerprints of tensors: whether a program's arrays are, bit for bit, what a checkpoint holds.
+
+    found = cairn.fingerprint(state)               # the same state as for Client.save
+    print(found["w"])                              # 16 digits, as `cairn verify demo@5 --fingerprints` prints them
+
+A tensor's fingerprint is the CRC-64/XZ of its bytes in row-major order, little-endian. How ranks share the tensor does
+not matter: the fingerprints of shards that tile it are added up to that of the tensor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from cairn._base import wire
+from cairn._base.arrays import Array
+from cairn._base.errors import Error
+from cairn._base.native import CopyList
+from cairn._gpu.device_array import DeviceArray
+from cairn._state import dtypes
+from cairn._state.layout import LayoutBuilder
+
+_POLYNOMIAL = 0xC96C5795D7870F42
+_ALL_ONES = 2**64 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Fingerprint:
+    """The fingerprint of a tensor, or of the shards of it that were added up so far. Immutable.
+
+    Attributes:
+      dtype: torch name of the elements.
+      shape: of the whole tensor.
+      part: the remainder that the shards make.
+      held: how many elements the shards have.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    part: int
+    held: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether the shards have as many elements as the tensor."""
+        return self.held == math.prod(self.shape)
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        """Returns the fingerprint of the shards of both, of which each element of the tensor may be in one only.
+
+        Raises:
+          Error: DTYPE_MISMATCH, SHAPE_MISMATCH (they are of different tensors); BAD_REQUEST (together they have more
+            elements than the tensor: a replica was added, too).
+        """
+        if not isinstance(other, Fingerprint):
+            return NotImplemented
+        if self.dtype != other.dtype:
+            raise Error("DTYPE_MISMATCH", f"fingerprints of {self.dtype} and of {other.dtype} cannot be added")
+        if self.shape != other.shape:
+            raise Error("SHAPE_MISMATCH", f"fingerprints of shapes {self.shape} and {other.shape} cannot be added")
+        held = self.held + other.held
+        if held > math.prod(self.shape):
+            raise Error("BAD_REQUEST", f"the shards have {held} elements, the tensor {math.prod(self.shape)}",
+                        {"next": "Add the fingerprint of one replica of each shard only."})
+        return Fingerprint(self.dtype, self.shape, self.part ^ other.part, held)
+
+    def __str__(self) -> str:
+        """Returns 16 hexadecimal digits; of a part what it is a part of."""
+        if not self.complete:
+            return f"part of {self.held} of {math.prod(self.shape)} elements"
+        size = math.prod(self.shape) * dtypes.ITEMSIZE[self.dtype]
+        return f"{self.part ^ _zeros_behind(_ALL_ONES, size) ^ _ALL_ONES:016x}"
+
+
+def fingerprint(state: dict[str, Any]) -> dict[str, Fingerprint]:
+    """Computes the fingerprints of the tensors in a state.
+
+    Args:
+      state: as for Client.save. Objects and aliases are passed over. Arrays must be in the memory of the host.
+
+    Returns:
+      Name -> fingerprint of the shards that the state has. It reads the arrays once, with the threads of
+      CAIRN_COPY_THREADS.
+
+    Raises:
+      Error: UNSUPPORTED (an array is on a GPU), BAD_SHAPE (a shard does not lie in its tensor), and as Client.save of
+        what the state holds.
+    """
+    declared = LayoutBuilder().declare(state)
+    layout = wire.Layout.FromString(declared.layout)
+    schema = wire.TensorSchema.FromString(layout.tensor_schema)
+    ranges = {position: (begin, end) for position, begin, end in
+              zip(layout.flat_shards, layout.flat_begins, layout.flat_ends, strict=True)}
+    sizes, offsets, extents = iter(schema.global_dims), iter(layout.shard_offsets), iter(layout.shard_shapes)
+    shapes = [_take(sizes, count) for count in schema.ndims]
+    names = {number: name for name, number in dtypes.NUMBER.items()}
+    copies, boxes = CopyList(), list[int]()
+    for position, (shard, tensor) in enumerate(zip(declared.shards, layout.shard_tensors, strict=True)):
+        array = _on_host(shard.name, shard.array)
+        offset, shape = _take(offsets, len(shapes[tensor])), _take(extents, len(shapes[tensor]))
+        begin, end = ranges.get(position, (0, math.prod(shape)))
+        ends = [at + size for at, size in zip(offset, shape, strict=True)]
+        if end > math.prod(shape) or any(map(operator.gt, ends, shapes[tensor])):
+            raise Error("BAD_SHAPE", f"{shard.name!r}: a shard at {offset} of {shape}, elements {begin} to {end}, "
+                        f"does not lie in a tensor of shape {shapes[tensor]}", {"tensor": shard.name})
+        copies.add_array(array, 0, -1, 0)
+        boxes += (array.itemsize, len(shape), *shapes[tensor], *offset, *shape, begin, end)
+    found: dict[str, Fingerprint] = {}
+    for shard, tensor, part in zip(declared.shards, layout.shard_tensors, copies.fingerprints(boxes),
+                                   strict=True):
+        one = Fingerprint(names[schema.dtypes[tensor]], shapes[tensor], part, _on_host("", shard.array).size)
+        found[shard.name] = found[shard.name] + one if shard.name in found else one
+    return found
+
+
+def add(parts: Iterable[dict[str, Fingerprint]]) -> dict[str, Fingerprint]:
+    """Adds up what several ranks have computed, name by name.
+
+    Raises:
+      Error: as Fingerprint.__add__.
+    """
+    names: dict[str, list[Fingerprint]] = {}
+    for part in parts:
+        for name, one in part.items():
+            names.setdefault(name, []).append(one)
+    return {name: functools.reduce(operator.add, ones) for name, ones in names.items()}
+
+
+def _take(numbers: Any, count: int) -> tuple[int, ...]:
+    return tuple(next(numbers) for _ in range(count))
+
+
+def _on_host(name: str, array: Array | DeviceArray) -> Array:
+    if isinstance(array, DeviceArray):
+        raise Error("UNSUPPORTED", f"{name!r} is on a GPU, and its fingerprint is computed on the host",
+                    {"tensor": name, "next": "Copy it to the host first."})
+    return array
+
+
+def _multiply(a: int, b: int) -> int:
+    product = 0
+    for bit in range(63, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+def _zeros_behind(remainder: int, count: int) -> int:
+    """Returns the remainder of `count` zero bytes behind bytes with this remainder."""
+    power = 1 << 55  # x^8
+    while count:
+        if count & 1:
+            remainder = _multiply(remainder, power)
+        power = _multiply(power, power)
+        count >>= 1
+    return remainder
