@@ -85,6 +85,10 @@ std::string S3Address::PathOf(std::string_view key) const {
   return absl::StrCat("/", path_style ? absl::StrCat(bucket, "/") : "", PercentEncoded(key, /*slash=*/false));
 }
 
+std::string S3Address::NameOf(std::string_view key) const {
+  return absl::StrCat("s3://", bucket, "/", absl::string_view(key.data(), key.size()));
+}
+
 absl::StatusOr<S3Address> ParseS3Root(std::string_view root, const Environment& environment) {
   absl::string_view rest(root.data(), root.size());
   if (!absl::ConsumePrefix(&rest, "s3://")) {

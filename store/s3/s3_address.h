@@ -30,6 +30,8 @@ struct S3Address {
   std::string HostHeader() const;
   // The path of a request for a key, percent-encoded.
   std::string PathOf(std::string_view key) const;
+  // The name of an object in messages: "s3://bucket/key".
+  std::string NameOf(std::string_view key) const;
 };
 
 // Returns the value of an environment variable; empty if it is not set.

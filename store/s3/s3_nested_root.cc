@@ -53,7 +53,7 @@ absl::Status CheckNotAround(S3Client& client) {
     const auto [prefix, depth] = std::move(open.front());
     open.pop_front();
     CAIRN_ASSIGN_OR_RETURN(const auto listed, client.List(prefix, /*by_directory=*/true));
-    for (const S3Client::Listed& one : listed) {
+    for (const S3Listed& one : listed) {
       if (!one.prefix) continue;
       const std::string name = one.name.substr(prefix.size(), one.name.size() - prefix.size() - 1);
       if (depth > 0 && name == ".cairn") return Nested(client, "around", prefix);

@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<Storage::Entry>> S3Storage::List(std::string_view dir
     return NoObjects(directory);
   }
   std::vector<Entry> entries;
-  for (const S3Client::Listed& one : listed) {
+  for (const S3Listed& one : listed) {
     std::string name = one.name.substr(prefix.size());
     if (one.prefix) name.pop_back();
     if (!name.empty()) entries.push_back({std::move(name), one.prefix, /*unfinished=*/false, one.etag});
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> S3Storage::SizesOf(std::str
   // A store lists what it has, so one listing is as good as a question for each.
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/true));
   std::map<std::string, std::optional<uint64_t>> sizes;
-  for (const S3Client::Listed& one : listed) {
+  for (const S3Listed& one : listed) {
     if (!one.prefix) sizes[one.name.substr(prefix.size())] = one.bytes;
   }
   std::vector<std::optional<uint64_t>> found;
@@ -198,10 +198,10 @@ absl::Status S3Storage::RemoveAll(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
   const std::string prefix = absl::StrCat(key, "/");
   // First, because an upload that ends after the listing would leave a file.
-  CAIRN_RETURN_IF_ERROR(AbortUploads(prefix, [](const S3Client::Upload&) { return true; }));
+  CAIRN_RETURN_IF_ERROR(AbortUploads(prefix, [](const S3Upload&) { return true; }));
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/false));
   std::vector<std::string> keys = {key};
-  for (const S3Client::Listed& one : listed) keys.push_back(one.name);
+  for (const S3Listed& one : listed) keys.push_back(one.name);
   return client_->Delete(keys);
 }
 
@@ -211,7 +211,7 @@ absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vecto
   for (const std::string& name : wanted) CAIRN_RETURN_IF_ERROR(ConfinedComponents(name).status());
   CAIRN_ASSIGN_OR_RETURN(const auto standing, client_->List(prefix, /*by_directory=*/true));
   std::vector<std::string> keys;
-  for (const S3Client::Listed& one : standing) {
+  for (const S3Listed& one : standing) {
     std::string name = one.name.substr(prefix.size());
     if (one.prefix) name.pop_back();
     if (!wanted.contains(name)) continue;
@@ -220,17 +220,16 @@ absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vecto
       continue;
     }
     CAIRN_ASSIGN_OR_RETURN(const auto below, client_->List(one.name, /*by_directory=*/false));
-    for (const S3Client::Listed& file : below) keys.push_back(file.name);
+    for (const S3Listed& file : below) keys.push_back(file.name);
   }
   return client_->Delete(keys);
 }
 
-absl::Status S3Storage::AbortUploads(const std::string& prefix,
-                                     absl::FunctionRef<bool(const S3Client::Upload&)> wanted) {
-  CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->Uploads(prefix));
+absl::Status S3Storage::AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Upload&)> wanted) {
+  CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->uploads().List(prefix));
   absl::Status first;
-  for (const S3Client::Upload& upload : uploads) {
-    if (wanted(upload)) first.Update(client_->Abort(upload.key, upload.id));
+  for (const S3Upload& upload : uploads) {
+    if (wanted(upload)) first.Update(client_->uploads().Abort(upload.key, upload.id));
   }
   return first;
 }
@@ -243,7 +242,7 @@ absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directo
   }
   if (prefixes.empty()) return absl::OkStatus();
   const std::string all = prefixes.size() == 1 ? *prefixes.begin() : client_->address().prefix;
-  return AbortUploads(all, [&](const S3Client::Upload& upload) {
+  return AbortUploads(all, [&](const S3Upload& upload) {
     // What is in a directory below belongs to somebody else.
     return upload.begun < before && prefixes.contains(upload.key.substr(0, upload.key.rfind('/') + 1));
   });
@@ -252,7 +251,7 @@ absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directo
 absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot() {
   CAIRN_ASSIGN_OR_RETURN(auto lock, S3RootLock::Acquire(*this, *client_));
   // It does not matter if some stay.
-  AbortUploads(client_->address().prefix, [&](const S3Client::Upload& upload) {
+  AbortUploads(client_->address().prefix, [&](const S3Upload& upload) {
     return upload.begun < lock->began() - kUploadOfSave;
   }).IgnoreError();
   return lock;
@@ -270,9 +269,9 @@ StorageFacts S3Storage::Facts() {
     if (object.ok()) facts.clocks = {object->now, Clock::Real().WallNow()};
     RemoveAll(path).IgnoreError();
   }
-  if (const auto uploads = client_->Uploads(client_->address().prefix); uploads.ok()) {
+  if (const auto uploads = client_->uploads().List(client_->address().prefix); uploads.ok()) {
     facts.unfinished_uploads = {uploads->size(), absl::InfiniteFuture()};
-    for (const S3Client::Upload& upload : *uploads) {
+    for (const S3Upload& upload : *uploads) {
       facts.unfinished_uploads->oldest = std::min(facts.unfinished_uploads->oldest, upload.begun);
     }
   }

@@ -83,7 +83,7 @@ class S3Storage : public Storage {
 
   absl::StatusOr<std::unique_ptr<RootLock>> LockRoot() override;
   // Aborts the uploads to keys that begin with `prefix` for which `wanted` returns true. Returns the first error.
-  absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Client::Upload&)> wanted);
+  absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Upload&)> wanted);
   absl::StatusOr<std::string> KeyOf(std::string_view path) const;
   // The beginning of all keys in a directory, "" for the root.
   absl::StatusOr<std::string> PrefixOf(std::string_view directory) const;

@@ -28,11 +28,11 @@
 #include "common/base/mutex.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
+#include "store/s3/http_status.h"
 
 namespace cairn {
 namespace {
 
-constexpr int kPartialContent = 206;  // HTTP
 constexpr uint64_t kMaxHeaderBytes = 64 << 10;
 constexpr uint64_t kLeastBytesPerSecond = 256 << 10;
 constexpr uint32_t kConnectTimeoutMs = 5000;
@@ -165,9 +165,9 @@ int OnBody(aws_http_stream*, const aws_byte_cursor* bytes, void* data) {
   return TakePart(exchange, [&]() -> absl::Status {
     S3Answer& answer = exchange.answer;
     const S3Request& request = *exchange.request;
-    const bool good = answer.status >= 200 && answer.status < 300;
+    const bool good = IsGood(answer.status);
     const bool to_caller = request.to != nullptr && good;
-    if (to_caller && answer.status != kPartialContent) {
+    if (to_caller && answer.status != kHttpPartialContent) {
       return MakeError(Reason::kStorageError, "the store answers with a whole object where a range was asked for");
     }
     const uint64_t received = to_caller ? answer.received : answer.body.size();
