@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/s3/http_status.h"
@@ -25,8 +26,9 @@ absl::StatusOr<std::unique_ptr<S3Client>> S3Client::Open(const S3Address& addres
 
 PutResult S3Client::PutObject(const std::string& key, std::string_view bytes, bool if_absent) {
   const std::string writer = RandomToken(16);
-  S3Request request = {"PUT", key, "", {{"x-amz-checksum-crc32c", Base64Crc(bytes)}, {kWriterHeader, writer}}, bytes};
-  if (if_absent) request.headers.emplace_back("If-None-Match", "*");
+  const S3Dialect& dialect = *address().dialect;
+  S3Request request = {"PUT", key, "", {dialect.ChecksumOf(bytes), {dialect.writer_header, writer}}, bytes};
+  if (if_absent) request.headers.insert(request.headers.end(), dialect.if_absent.begin(), dialect.if_absent.end());
   const S3Reply reply = requester_.Ask(request);
   if (reply.done()) return {Put::kCreated};
   if (!reply.in_doubt) {
@@ -34,16 +36,16 @@ PutResult S3Client::PutObject(const std::string& key, std::string_view bytes, bo
     return {ErrorOf(address(), request, reply)};
   }
   // An earlier try may have put it. The word tells the own object from another one with equal bytes.
-  const auto standing = WhatStands(requester_, request, reply, writer);
+  const auto standing = WhoseStands(requester_, key, writer);
   if (!standing.ok()) return {standing.status(), /*in_doubt=*/true};
-  if (*standing == Put::kCreated || if_absent) return {*standing};
+  if (*standing == Put::kCreated || (standing->has_value() && if_absent)) return {**standing};
   return {ErrorOf(address(), request, reply), /*in_doubt=*/true};
 }
 
 absl::StatusOr<S3Object> S3Client::Head(const std::string& key) { return HeadObject(requester_, key); }
 
 absl::StatusOr<S3Content> S3Client::Fetch(const std::string& key, uint64_t max_bytes) {
-  S3Request request = {"GET", key, "", {{"x-amz-checksum-mode", "ENABLED"}}};
+  S3Request request = {"GET", key, "", address().dialect->fetch};
   request.content = true;
   request.max_bytes = max_bytes;
   S3Reply reply = requester_.Ask(request);
@@ -110,20 +112,19 @@ absl::StatusOr<std::vector<S3Listed>> S3Client::List(const std::string& prefix, 
 
 absl::Status S3Client::DeleteSome(const std::vector<std::string>& keys, std::vector<std::string>& refused,
                                   absl::Status& error) {
-  const std::string body = DeletionXml(keys);
-  const S3Request request = {
-      "POST", "", "delete", {{"x-amz-checksum-crc32c", Base64Crc(body)}, {"Content-Type", "application/xml"}}, body};
+  const S3Dialect& dialect = *address().dialect;
+  const std::string body = DeletionXml(keys, dialect.deletion_is_quiet);
+  S3Request request = {"POST", "", "delete", {{"Content-Type", "application/xml"}}, body};
+  if (dialect.deletion_has_checksum) request.headers.push_back(dialect.ChecksumOf(body));
   const S3Reply reply = requester_.Ask(request);
   // Some stores do not know this request, and Ceph 16 allows it only to those who may delete everything.
   if (reply.final && (IsDenied(reply.answer.status) || reply.code == "NotImplemented")) {
-    for (const std::string& key : keys) {
-      const S3Request single = {"DELETE", key};
+    return ForEachOnThreads("to delete", keys.size(), connections(), [&](size_t number, int) -> absl::Status {
+      const S3Request single = {"DELETE", keys[number]};
       const S3Reply deleted = requester_.Ask(single);
-      if (!deleted.done() && !(deleted.final && deleted.answer.status == kHttpNotFound)) {
-        return ErrorOf(address(), single, deleted);
-      }
-    }
-    return absl::OkStatus();
+      const bool gone = deleted.done() || (deleted.final && deleted.answer.status == kHttpNotFound);
+      return gone ? absl::OkStatus() : ErrorOf(address(), single, deleted);
+    });
   }
   if (!reply.done()) return ErrorOf(address(), request, reply);
   if (!reply.xml.has_value() || reply.xml->name != "DeleteResult") return Lacks(address(), request, "DeleteResult");

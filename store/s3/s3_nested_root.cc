@@ -22,11 +22,11 @@ absl::StatusOr<bool> IsRoot(S3Client& client, const std::string& prefix) {
 }
 
 absl::Status Nested(S3Client& client, const char* where, const std::string& prefix) {
-  const std::string bucket = absl::StrCat("s3://", client.address().bucket, "/");
-  const std::string other = absl::StrCat(bucket, prefix);
+  const S3Address& address = client.address();
+  const std::string other = address.NameOf(prefix);
   return MakeError(
       Reason::kBadRequest,
-      absl::StrCat(bucket, client.address().prefix, " cannot be a root of checkpoints, because it lies ", where,
+      absl::StrCat(address.NameOf(address.prefix), " cannot be a root of checkpoints, because it lies ", where,
                    " the root ", other, ": each would take the other's objects for its own"),
       {{"root", other},
        {"next", absl::StrCat("Give --root ", other, ", or a prefix that lies neither within it nor around it. If ",

@@ -3,19 +3,10 @@
 #include <aws/common/byte_buf.h>
 #include <aws/common/date_time.h>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "common/base/crc32c.h"
 #include "store/s3/http_status.h"
 
 namespace cairn {
-
-std::string Base64Crc(std::string_view bytes) {
-  const uint32_t crc = Crc32c(bytes.data(), bytes.size());
-  const char big_endian[] = {static_cast<char>(crc >> 24), static_cast<char>(crc >> 16), static_cast<char>(crc >> 8),
-                             static_cast<char>(crc)};
-  return absl::Base64Escape(absl::string_view(big_endian, sizeof(big_endian)));
-}
 
 std::optional<absl::Time> TimeOf(const std::string& text) {
   aws_date_time time;
@@ -26,10 +17,15 @@ std::optional<absl::Time> TimeOf(const std::string& text) {
   return absl::FromUnixMillis(static_cast<int64_t>(aws_date_time_as_millis(&time)));
 }
 
-bool HasItsChecksum(const S3Answer& answer) {
+bool HasItsChecksum(const S3Dialect& dialect, const S3Answer& answer) {
   if (answer.status == kHttpPartialContent) return true;  // the checksum is of the whole
-  const std::string crc = answer.Header("x-amz-checksum-crc32c");
-  return crc.empty() || crc.find('-') != crc.npos || crc == Base64Crc(answer.body);
+  const std::string all = answer.Header(dialect.checksum_header);
+  const size_t begin = all.find(dialect.checksum_prefix);
+  if (all.empty() || begin == all.npos) return true;
+  const std::string from = all.substr(begin + dialect.checksum_prefix.size());
+  const std::string crc = from.substr(0, from.find(','));
+  // One that was made of those of parts has their number behind it.
+  return crc.find('-') != crc.npos || crc == Base64Crc(answer.body);
 }
 
 absl::StatusOr<S3Object> ObjectIn(const S3Address& address, const S3Request& request, const S3Reply& reply) {
@@ -46,7 +42,7 @@ absl::StatusOr<S3Object> ObjectIn(const S3Address& address, const S3Request& req
   object.modified = *modified;
   object.now = *now;
   object.etag = answer.Header("etag");
-  object.writer = answer.Header(kWriterHeader);
+  object.writer = answer.Header(address.dialect->writer_header);
   return object;
 }
 

@@ -5,18 +5,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "store/s3/s3_address.h"
+#include "store/s3/s3_dialect.h"
 #include "store/s3/s3_reply.h"
 #include "store/s3/s3_wire.h"
 
 namespace cairn {
-
-// The header with the word of whoever has put an object.
-inline constexpr char kWriterHeader[] = "x-amz-meta-cairn-writer";
 
 struct S3Object {
   uint64_t bytes = 0;
@@ -34,11 +31,8 @@ struct S3Content {
 // Reads the answer to a HEAD or GET. Fails as ErrorOf and Lacks.
 absl::StatusOr<S3Object> ObjectIn(const S3Address& address, const S3Request& request, const S3Reply& reply);
 
-// Says whether a whole object has the checksum that the store gave along; an upload of parts has another kind.
-bool HasItsChecksum(const S3Answer& answer);
-
-// Returns the CRC32C of bytes as stores write it: big-endian, in base64.
-std::string Base64Crc(std::string_view bytes);
+// Says whether a whole object has the checksum that the store gave along, if it gave one of the whole.
+bool HasItsChecksum(const S3Dialect& dialect, const S3Answer& answer);
 
 // Reads a time as stores write it: "Sun, 06 Nov 1994 08:49:37 GMT" or "1994-11-06T08:49:37.000Z".
 std::optional<absl::Time> TimeOf(const std::string& text);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "store/s3/http_status.h"
 
 namespace cairn {
@@ -11,15 +12,16 @@ namespace {
 // Says what to do about an answer that no store gives.
 std::string NextIfNoStore(const S3Address& address) {
   return absl::StrCat("Look whether a proxy has answered in the store's place: the request went to ",
-                      address.HostHeader(), ".");
+                      address.Server().HostHeader(), ".");
 }
 
 std::string NextIfNoAnswer(const S3Address& address) {
-  return absl::StrCat(address.endpoint_is_named ? "Check the endpoint (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or "
-                                                  "?endpoint=; https only if the store speaks it)"
-                                                : "No AWS_ENDPOINT_URL is set, so Amazon is asked: set it if the "
-                                                  "store is another one; else check the region",
-                      ", proxy and network: the request went to ", address.HostHeader(), ".");
+  const std::string what =
+      address.endpoint_is_named
+          ? absl::StrCat("Check the endpoint (", absl::StrJoin(address.dialect->endpoint_variables, ", "),
+                         " or ?endpoint=; https only if the store speaks it), proxy and network")
+          : address.dialect->without_endpoint;
+  return absl::StrCat(what, ": the request went to ", address.Server().HostHeader(), ".");
 }
 
 }  // namespace
@@ -54,7 +56,7 @@ Reason ReasonFor(int status, std::string_view code, bool bare) {
 absl::Status ErrorOf(const S3Address& address, const S3Request& request, const S3Reply& reply) {
   const S3Answer& answer = reply.answer;
   const std::string file = address.NameOf(request.key);
-  const std::string id = answer.Header("x-amz-request-id");
+  const std::string id = answer.Header(address.dialect->id_header);
   // What is asked of a bucket says itself of which names.
   std::string text = absl::StrCat(request.method, " ", file, request.key.empty() ? "?" : "",
                                   request.key.empty() ? request.query : "", ": ");
@@ -69,9 +71,9 @@ absl::Status ErrorOf(const S3Address& address, const S3Request& request, const S
   ErrorMetadata metadata = {{"file", file}, {"request", id}};
   const Reason reason = answer.no_credentials ? Reason::kStorageReadOnly
                                               : ReasonFor(answer.status, reply.code, /*bare=*/request.method == "HEAD");
-  const std::string region = answer.Header("x-amz-bucket-region");
+  const std::string region = answer.Header(address.dialect->region_header);
   if (answer.no_credentials) {
-    metadata.emplace_back("next", NextWithoutCredentials(FromEnvironment));
+    metadata.emplace_back("next", answer.next);
   } else if (answer.status == 0) {
     metadata.emplace_back("next", NextIfNoAnswer(address));
   } else if (reason == Reason::kRootMissing) {

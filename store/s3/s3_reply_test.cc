@@ -27,7 +27,7 @@ S3Reply Replied(int status, const std::string& body, bool content = false) {
 S3Address Address() {
   S3Address address;
   address.bucket = "models";
-  address.host = "store";
+  address.server.host = "store";
   address.path_style = true;
   return address;
 }
@@ -76,13 +76,23 @@ TEST(S3ObjectTest, ObjectIn_AnAnswer_MustHaveTimesAndLength) {
 
 TEST(S3ObjectTest, HasItsChecksum_OnlyAWholeObject_IsCompared) {
   S3Answer answer = Replied(200, "123456789", /*content=*/true).answer;
-  EXPECT_TRUE(HasItsChecksum(answer)) << "none was given";
+  EXPECT_TRUE(HasItsChecksum(AmazonDialect(), answer)) << "none was given";
   answer.headers["x-amz-checksum-crc32c"] = "4waSgw==";
-  EXPECT_TRUE(HasItsChecksum(answer));
+  EXPECT_TRUE(HasItsChecksum(AmazonDialect(), answer));
   answer.body[0] = '2';
-  EXPECT_FALSE(HasItsChecksum(answer));
+  EXPECT_FALSE(HasItsChecksum(AmazonDialect(), answer));
   answer.status = 206;
-  EXPECT_TRUE(HasItsChecksum(answer));
+  EXPECT_TRUE(HasItsChecksum(AmazonDialect(), answer));
+}
+
+TEST(S3ObjectTest, HasItsChecksum_OfGoogle_StandsAmongOthers) {
+  S3Answer answer = Replied(200, "123456789", /*content=*/true).answer;
+  answer.headers["x-goog-hash"] = "crc32c=4waSgw==, md5=JfnnlDI7RTiF9RgfG2JNCw==";
+  EXPECT_TRUE(HasItsChecksum(GoogleDialect(), answer));
+  answer.body[0] = '2';
+  EXPECT_FALSE(HasItsChecksum(GoogleDialect(), answer));
+  answer.headers["x-goog-hash"] = "md5=JfnnlDI7RTiF9RgfG2JNCw==";
+  EXPECT_TRUE(HasItsChecksum(GoogleDialect(), answer));
 }
 
 }  // namespace

@@ -82,11 +82,12 @@ S3Reply S3Requester::Ask(const S3Request& request) {
     reply.Take(wire_->Send(request), request.content);
     S3Answer& answer = reply.answer;
     // What differs each time was not damaged on its way. The caller judges it by its own checksum.
-    if (request.content && IsGood(answer.status) && !HasItsChecksum(answer) && ++mismatched < kTriesOfMismatch) {
+    if (request.content && IsGood(answer.status) && !HasItsChecksum(*address_.dialect, answer) && ++mismatched < kTriesOfMismatch) {
       answer.status = 0;
       answer.trouble = "what came does not have the checksum of the object";
     }
-    const S3Verdict verdict = answer.refused.ok() ? JudgeS3Answer(answer.status, reply.code) : S3Verdict::kFinal;
+    S3Verdict verdict = answer.refused.ok() ? JudgeS3Answer(answer.status, reply.code) : S3Verdict::kFinal;
+    if (answer.has_others) verdict = S3Verdict::kAgain;
     Leave(verdict, answer.status);
     reply.final = verdict == S3Verdict::kFinal;
     // An answer that was refused does not say what the store has done.

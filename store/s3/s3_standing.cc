@@ -9,12 +9,12 @@ absl::StatusOr<S3Object> HeadObject(S3Requester& requester, const std::string& k
   return ObjectIn(requester.address(), request, requester.Ask(request));
 }
 
-absl::StatusOr<Put> WhatStands(S3Requester& requester, const S3Request& request, const S3Reply& reply,
-                               const std::string& writer) {
-  const auto standing = HeadObject(requester, request.key);
+absl::StatusOr<std::optional<Put>> WhoseStands(S3Requester& requester, const std::string& key,
+                                               const std::string& writer) {
+  const auto standing = HeadObject(requester, key);
   if (standing.ok()) return standing->writer == writer ? Put::kCreated : Put::kExists;
-  if (!HasReason(standing.status(), Reason::kFileMissing)) return standing.status();
-  return ErrorOf(requester.address(), request, reply);
+  if (HasReason(standing.status(), Reason::kFileMissing)) return std::nullopt;
+  return standing.status();
 }
 
 }  // namespace cairn

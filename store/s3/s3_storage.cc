@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& ro
                                                            const Options& options) {
   CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(root, FromEnvironment));
   CAIRN_ASSIGN_OR_RETURN(auto client, S3Client::Open(address, clock, options));
-  std::string name = absl::StrCat("s3://", address.bucket, "/", address.prefix);
+  std::string name = address.NameOf(address.prefix);
   name.pop_back();
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client->List(address.prefix, /*by_directory=*/false, "", 1));
   if (listed.empty() && !create) {
@@ -43,12 +43,11 @@ absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& ro
   return std::unique_ptr<S3Storage>(new S3Storage(std::move(name), std::move(client)));
 }
 
-absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::OpenBucket(const std::string& bucket, const Clock& clock,
+absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::OpenBucket(const std::string& name, const Clock& clock,
                                                                  const Options& options) {
-  const std::string name = absl::StrCat("s3://", bucket);
   CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(name, FromEnvironment));
-  if (address.bucket != bucket) {  // options behind a "?" would make it another store
-    return MakeError(Reason::kBadRequest, absl::StrCat(bucket, " is no name of a bucket"), {{"root", name}});
+  if (address.NameOf("") != absl::StrCat(name, "/")) {  // options behind a "?" would make it another store
+    return MakeError(Reason::kBadRequest, absl::StrCat(name, " is no name of a bucket"), {{"root", name}});
   }
   CAIRN_ASSIGN_OR_RETURN(auto client, S3Client::Open(address, clock, options));
   return std::unique_ptr<S3Storage>(new S3Storage(name, std::move(client)));
@@ -288,11 +287,12 @@ absl::Status S3Storage::ProbeAtomicCreate() {
   CAIRN_RETURN_IF_ERROR(second.status());
   CAIRN_RETURN_IF_ERROR(removed);
   if (*first == Put::kCreated && *second == Put::kExists && content.ok() && *content == "1") return absl::OkStatus();
+  const auto& condition = client_->address().dialect->if_absent.front();
   return MakeError(Reason::kNoAtomicCreate,
-                   absl::StrCat(root(), ": the store ", client_->address().host,
-                                " takes \"If-None-Match: *\" and replaces objects all the same, so a commit could not "
-                                "be made safe"),
-                   {{"file", root()}, {"next", "Use a store that keeps this condition."}});
+                   absl::StrCat(root(), ": the store ", client_->address().server.host, " takes \"", condition.first,
+                                ": ", condition.second,
+                                "\" and replaces objects all the same, so a commit could not be made safe"),
+                   {{"file", root()}, {"next", "Use a store that keeps this condition; Google's is gs://."}});
 }
 
 }  // namespace cairn

@@ -1,5 +1,6 @@
 #include "store/s3/s3_uploads.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +24,9 @@ std::string QueryOf(const std::string& upload) {
 absl::StatusOr<std::string> S3Uploads::Begin(const std::string& key, const std::string& writer,
                                              const std::atomic<bool>* stop) {
   // A try whose answer was lost leaves an upload without parts, which RemoveUnfinished finds.
-  S3Request request = {"POST", key, "uploads", {{"x-amz-checksum-algorithm", "CRC32C"}, {kWriterHeader, writer}}};
+  const S3Dialect& dialect = *requester_.address().dialect;
+  S3Request request = {"POST", key, "uploads", dialect.upload};
+  request.headers.emplace_back(dialect.writer_header, writer);
   request.stop = stop;
   CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, requester_.AskForXml(request, "InitiateMultipartUploadResult"));
   if (std::string id = xml.Text("UploadId"); !id.empty()) return id;
@@ -32,12 +35,11 @@ absl::StatusOr<std::string> S3Uploads::Begin(const std::string& key, const std::
 
 absl::StatusOr<S3Part> S3Uploads::PutPart(const std::string& key, const std::string& upload, int number,
                                           std::string_view bytes, const std::atomic<bool>* stop) {
-  S3Part part = {number, "", Base64Crc(bytes)};
-  S3Request request = {"PUT",
-                       key,
-                       absl::StrCat("partNumber=", number, "&", QueryOf(upload)),
-                       {{"x-amz-checksum-crc32c", part.crc32c}},
-                       bytes};
+  const S3Dialect& dialect = *requester_.address().dialect;
+  S3Part part = {number, "", ""};
+  S3Request request = {
+      "PUT", key, absl::StrCat("partNumber=", number, "&", QueryOf(upload)), {dialect.ChecksumOf(bytes)}, bytes};
+  if (dialect.completion_has_checksums) part.crc32c = request.headers.front().second;
   request.stop = stop;
   const S3Reply reply = requester_.Ask(request);
   if (!reply.done()) return ErrorOf(requester_.address(), request, reply);
@@ -49,16 +51,25 @@ absl::StatusOr<S3Part> S3Uploads::PutPart(const std::string& key, const std::str
 absl::StatusOr<Put> S3Uploads::Complete(const std::string& key, const std::string& upload,
                                         const std::vector<S3Part>& parts, const std::string& writer) {
   const std::string body = CompletionXml(parts);
-  const S3Request request = {
-      "POST", key, QueryOf(upload), {{"If-None-Match", "*"}, {"Content-Type", "application/xml"}}, body};
+  S3Request request = {"POST", key, QueryOf(upload), requester_.address().dialect->completion, body};
+  request.headers.emplace_back("Content-Type", "application/xml");
   const S3Reply reply = requester_.Ask(request);
   const bool said = reply.xml.has_value() && reply.xml->name == "CompleteMultipartUploadResult";
   if (reply.done() && said) return Put::kCreated;
   if (reply.final && !reply.done() && !reply.in_doubt && reply.answer.status != kHttpPreconditionFailed) {
     return ErrorOf(requester_.address(), request, reply);
   }
-  // An earlier try may have completed it; then the upload is gone, or the key is taken by its object.
-  return WhatStands(requester_, request, reply, writer);
+  // An earlier try may have completed it; then the upload is gone, or the key is taken by its object. It may also still be
+  // at work: a store takes minutes to put many parts together, and what it answers to the next try is not documented.
+  const absl::Time begun = requester_.Now();
+  for (int attempt = 1;; ++attempt) {
+    CAIRN_ASSIGN_OR_RETURN(const std::optional<Put> put, WhoseStands(requester_, key, writer));
+    if (put.has_value()) return *put;
+    const bool gone = reply.final && reply.answer.status == kHttpNotFound;
+    if (!gone || requester_.Now() - begun > requester_.options().patience) break;
+    requester_.BackOff(attempt);
+  }
+  return ErrorOf(requester_.address(), request, reply);
 }
 
 absl::Status S3Uploads::Abort(const std::string& key, const std::string& upload, const std::atomic<bool>* stop) {
