@@ -300,7 +300,7 @@ void AddDiffCommand(Command app, CommandContext& context) {
   command
       .AddOption("FIRST", arguments->first,
                  "JOB@STEP, JOB (its latest checkpoint), or files for `cairn import`: a path beginning with / or ., or "
-                 "s3://BUCKET/PREFIX")
+                 "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
       .Required();
   command.AddOption("SECOND", arguments->second, "The other checkpoint, in the same form").Required();
   command.AddOption("--root", arguments->root, "The storage");

@@ -238,7 +238,7 @@ void AddExportCommand(Command app, CommandContext& context) {
   command.AddOption("--root", arguments->root, "The storage").Required();
   command
       .AddOption("--to", arguments->directory,
-                 "Directory to write into, which is made if missing, but its parents are not; or s3://BUCKET/PREFIX")
+                 "Directory to write into, which is made if missing, but its parents are not; or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX")
       .Required();
   command
       .AddOption("--as", arguments->form,
@@ -248,7 +248,7 @@ void AddExportCommand(Command app, CommandContext& context) {
       .ShowDefault();
   command.AddOption(
       "--like", arguments->like,
-      "A model's directory or s3://BUCKET/PREFIX: its config.json, tokenizer and other small files are copied");
+      "A model's directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX: its config.json, tokenizer and other small files are copied");
   AddChoiceOptions(command, arguments->choice);
   command.AddOption("--max-shard-size", arguments->max_shard_size, "Maximum size of a file").ShowDefault();
   AddReadingOptions(command, arguments->reading);

@@ -90,7 +90,7 @@ std::vector<std::string> OwnCommandLine() {
 void AddLocalClusterOptions(Command& command, LocalClusterOptions& options) {
   command
       .AddOption("--root", options.root,
-                 "Directory of all checkpoints, which is made if missing, or s3://BUCKET/PREFIX")
+                 "Directory of all checkpoints, which is made if missing, or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX")
       .Required();
   command.AddOption("--job", options.job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
   command.AddOption("--run-directory", options.run_directory,

@@ -6,12 +6,17 @@
 
 namespace cairn {
 
-// Every full name of an object begins so: "s3://bucket/key".
-inline constexpr std::string_view kObjectScheme = "s3://";
+// Returns what the full name of an object begins with: "s3://" or "gs://". Empty for every other name.
+inline std::string_view ObjectSchemeOf(std::string_view name) {
+  for (const std::string_view scheme : {"s3://", "gs://"}) {
+    if (name.starts_with(scheme)) return scheme;
+  }
+  return {};
+}
 
 // Returns true for a name that says all of where a file is: an absolute path, or "s3://bucket/key". Files of Cairn's
 // own checkpoints have other names, which count from the root on.
-inline bool IsFullName(std::string_view name) { return name.starts_with('/') || name.starts_with(kObjectScheme); }
+inline bool IsFullName(std::string_view name) { return name.starts_with('/') || !ObjectSchemeOf(name).empty(); }
 
 }  // namespace cairn
 

@@ -329,7 +329,7 @@ class Client(retention.RetentionCalls):
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has. Without it, a warning in the log "cairn"
             of rank 0 says what was not found.
-          source: the path, or "s3://bucket/prefix", of what another library wrote (docs/import.md: Hugging Face,
+          source: the path, "s3://bucket/prefix" or "gs://bucket/prefix", of what another library wrote (docs/import.md: Hugging Face,
             PyTorch, Megatron-core, DeepSpeed, torchsnapshot, Paddle), to be loaded instead of a checkpoint. All agents
             and the coordinator must see it.
           fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a

@@ -173,7 +173,7 @@ class Cluster:
 
     Args:
       ranks: number of ranks.
-      root: directory of the checkpoints, or "s3://bucket/prefix"; stays.
+      root: directory of the checkpoints, or "s3://bucket/prefix" or "gs://bucket/prefix"; stays.
       job: the job's name.
       coordinator_flags, agent_flags: strings such as "--phase-timeout=5s".
 
@@ -196,7 +196,7 @@ class Cluster:
             raise Error("BAD_REQUEST", "flags are a list of strings, not a string")
         self.ranks = ranks
         self.root: pathlib.Path | str = pathlib.Path(root).absolute()
-        if isinstance(root, str) and root.startswith("s3://"):
+        if isinstance(root, str) and root.startswith(("s3://", "gs://")):
             self.root = root
         self.job = job
         self.coordinator: Service

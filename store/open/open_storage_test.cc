@@ -19,11 +19,9 @@ TEST(OpenStorageTest, OpenStorage_ADirectory_IsMadeOnlyIfAsked) {
 }
 
 TEST(OpenStorageTest, OpenStorage_AKindOfStoreThatIsNotKnown_IsRefusedByName) {
-  for (const char* root : {"gs://models/run", "az://models/run"}) {
-    const auto storage = OpenStorage(root, true);
-    EXPECT_TRUE(HasReason(storage.status(), Reason::kUnsupported)) << storage.status();
-    EXPECT_FALSE(IsDirectoryRoot(root));
-  }
+  const auto storage = OpenStorage("az://models/run", true);
+  EXPECT_TRUE(HasReason(storage.status(), Reason::kUnsupported)) << storage.status();
+  for (const char* root : {"s3://models/run", "gs://models/run", "az://models/run"}) EXPECT_FALSE(IsDirectoryRoot(root));
   EXPECT_TRUE(IsDirectoryRoot("/s3://x"));
 }
 

@@ -12,6 +12,7 @@
 #include "store/open/open_storage.h"
 #include "store/posix/posix_storage.h"
 #include "store/s3/s3_address.h"
+#include "store/s3/s3_dialect.h"
 #include "store/s3/s3_storage.h"
 
 namespace cairn {
@@ -49,6 +50,7 @@ class Storages {
     return file_system_;
   }
 
+  // `name` is "s3://bucket".
   absl::StatusOr<std::shared_ptr<Storage>> Bucket(const std::string& name) {
     std::shared_ptr<Storage> forgotten;  // is closed, if nobody uses it, when the lock is free again
     MutexLock lock(mutex_);
@@ -85,31 +87,34 @@ absl::StatusOr<std::string> FullNameOf(std::string_view text) {
   if (IsDirectoryRoot(text)) {
     if (text.starts_with('/') && text.find('\0') == text.npos) return name;
     return MakeError(
-        Reason::kBadRequest, absl::StrCat("an absolute path or s3://BUCKET/PREFIX is needed, not '", name, "'"),
+        Reason::kBadRequest,
+        absl::StrCat("an absolute path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX is needed, not '", name, "'"),
         {{"next", "Give the path from / on; the coordinator and all agents must see it. Or give an address."}});
   }
-  if (const size_t question = text.find('?'); text.starts_with(kObjectScheme) && question != text.npos) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat(name, " has options behind its \"?\", which only a root may have"),
-                     {{"next", absl::StrCat("Give ", name.substr(0, question),
-                                            ", and set AWS_ENDPOINT_URL_S3 and AWS_REGION where they are needed.")}});
+  const S3Dialect* const dialect = DialectOf(text);
+  if (const size_t question = text.find('?'); dialect != nullptr && question != text.npos) {
+    const char* const region = dialect->region_header.empty() ? "" : " and AWS_REGION";
+    return MakeError(
+        Reason::kBadRequest, absl::StrCat(name, " has options behind its \"?\", which only a root may have"),
+        {{"next", absl::StrCat("Give ", name.substr(0, question), ", and set ", dialect->endpoint_variables.front(),
+                               region, " where needed.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(text, FromEnvironment));
-  std::string whole = absl::StrCat(std::string(kObjectScheme), address.bucket, "/", address.prefix);
+  std::string whole = address.NameOf(address.prefix);
   whole.pop_back();
   return whole;
 }
 
 absl::StatusOr<Place> FindPlace(const std::string& full_name) {
-  if (!full_name.starts_with(kObjectScheme)) {
+  const size_t scheme = ObjectSchemeOf(full_name).size();
+  if (scheme == 0) {
     if (!full_name.starts_with('/')) return FullNameOf(full_name).status();
     CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().FileSystem());
     return Place{std::move(storage), full_name.substr(1)};
   }
-  const std::string rest = full_name.substr(kObjectScheme.size());
-  const size_t slash = rest.find('/');
-  CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().Bucket(rest.substr(0, slash)));
-  return Place{std::move(storage), slash == rest.npos ? "" : rest.substr(slash + 1)};
+  const size_t slash = full_name.find('/', scheme);
+  CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().Bucket(full_name.substr(0, slash)));
+  return Place{std::move(storage), slash == full_name.npos ? "" : full_name.substr(slash + 1)};
 }
 
 absl::StatusOr<std::unique_ptr<StoredFile>> OpenAnywhere(const std::string& full_name, const OpenOptions& options) {

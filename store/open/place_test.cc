@@ -20,6 +20,7 @@ TEST(PlaceTest, FullNameOf_AnAddress_HasNoSlashTooMany) {
   EXPECT_EQ(*FullNameOf("s3://models"), "s3://models");
   EXPECT_EQ(*FullNameOf("s3://models/"), "s3://models");
   EXPECT_EQ(*FullNameOf("s3://models//a//b/"), "s3://models/a/b");
+  EXPECT_EQ(*FullNameOf("gs://models//a/"), "gs://models/a");
 }
 
 TEST(PlaceTest, FullNameOf_WhatIsNoPlace_IsRefusedAndSaysWhatToGive) {
@@ -28,12 +29,15 @@ TEST(PlaceTest, FullNameOf_WhatIsNoPlace_IsRefusedAndSaysWhatToGive) {
     EXPECT_TRUE(HasReason(FullNameOf(text).status(), Reason::kBadRequest)) << text << FullNameOf(text).status();
   }
   EXPECT_TRUE(HasReason(FullNameOf(std::string("/a\0b", 4)).status(), Reason::kBadRequest));
-  for (const char* text : {"gs://models/x", "s3:/models/x"}) {
+  for (const char* text : {"az://models/x", "s3:/models/x", "gs:/models/x"}) {
     EXPECT_TRUE(HasReason(FullNameOf(text).status(), Reason::kUnsupported)) << text;
   }
   const absl::Status options = FullNameOf("s3://models/x?endpoint=http://store").status();
   EXPECT_TRUE(HasReason(options, Reason::kBadRequest)) << options;
-  EXPECT_NE(NextActionOf(options).find("Give s3://models/x, and set AWS_ENDPOINT_URL_S3"), std::string::npos);
+  EXPECT_NE(NextActionOf(options).find("Give s3://models/x, and set AWS_ENDPOINT_URL_S3 and AWS_REGION"), std::string::npos);
+  const std::string google = NextActionOf(FullNameOf("gs://models/x?endpoint=http://store").status());
+  EXPECT_NE(google.find("Give gs://models/x, and set CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE where"), std::string::npos)
+      << google;
 }
 
 TEST(PlaceTest, FindPlace_AnAddress_IsABucketAndAKey) {
@@ -44,6 +48,10 @@ TEST(PlaceTest, FindPlace_AnAddress_IsABucketAndAKey) {
   EXPECT_EQ(place->storage->FullPath(place->path), "s3://models/a/b?c");
   EXPECT_EQ(FindPlace("s3://models/other")->storage, place->storage) << "it is opened once";
   EXPECT_EQ(FindPlace("s3://models")->path, "");
+  const auto google = FindPlace("gs://models/a/b");
+  ASSERT_TRUE(google.ok()) << google.status();
+  EXPECT_EQ(google->storage->root(), "gs://models") << "it is another bucket than Amazon's of the same name";
+  EXPECT_EQ(google->path, "a/b");
   for (const char* name : {"s3://Models/x", "s3://models?region=x/y", "s3:///x"}) {
     EXPECT_TRUE(HasReason(FindPlace(name).status(), Reason::kBadRequest)) << name;
   }
@@ -89,8 +97,8 @@ TEST(PlaceTest, OpenAnywhere_AKeyThatLeavesItsDirectory_IsRefusedWithoutARequest
 }
 
 TEST(FullNameTest, IsFullName_AbsolutePathsAndAddresses) {
-  for (const char* name : {"/a", "s3://bucket/key"}) EXPECT_TRUE(IsFullName(name)) << name;
-  for (const char* name : {"", "rank00000-bin00", "s3:/bucket", "a/s3://b"}) EXPECT_FALSE(IsFullName(name)) << name;
+  for (const char* name : {"/a", "s3://bucket/key", "gs://bucket/key"}) EXPECT_TRUE(IsFullName(name)) << name;
+  for (const char* name : {"", "rank00000-bin00", "s3:/bucket", "a/s3://b", "az://bucket/key"}) EXPECT_FALSE(IsFullName(name)) << name;
 }
 
 }  // namespace

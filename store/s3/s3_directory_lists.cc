@@ -24,7 +24,7 @@ S3DirectoryLists::S3DirectoryLists(std::string prefix, std::span<const std::stri
       lists_(names.size()),
       after_(absl::StrCat(prefix_, names.front(), "/")) {}
 
-void S3DirectoryLists::AddKey(const S3Client::Listed& listed) {
+void S3DirectoryLists::AddKey(const S3Listed& listed) {
   const std::string_view path = std::string_view(listed.name).substr(prefix_.size());
   const size_t slash = path.find('/');
   if (slash == path.npos) return;
@@ -42,12 +42,12 @@ void S3DirectoryLists::AddKey(const S3Client::Listed& listed) {
   if (!known) list.push_back(std::move(entry));
 }
 
-absl::Status S3DirectoryLists::Add(const std::vector<S3Client::Listed>& page) {
+absl::Status S3DirectoryLists::Add(const std::vector<S3Listed>& page) {
   if (!page.empty() && page.front().name <= after_) {
     return MakeError(Reason::kStorageError, absl::StrCat("the store lists ", page.front().name,
                                                          " where it was asked for what comes behind ", after_));
   }
-  for (const S3Client::Listed& listed : page) AddKey(listed);
+  for (const S3Listed& listed : page) AddKey(listed);
   if (page.size() < kPage || page.back().name >= BehindOf(names_.size() - 1)) {
     complete_ = true;
     return absl::OkStatus();

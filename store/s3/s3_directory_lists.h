@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "store/s3/s3_client.h"
+#include "store/s3/s3_listing.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
@@ -29,7 +29,7 @@ class S3DirectoryLists {
   const std::string& after() const { return after_; }
   bool complete() const { return complete_; }
   // Takes a page. UNAVAILABLE (STORAGE_ERROR): it has a key that is not behind after().
-  absl::Status Add(const std::vector<S3Client::Listed>& page);
+  absl::Status Add(const std::vector<S3Listed>& page);
 
   // Returns true if all of a directory was in the pages so far.
   bool has(size_t number) const;
@@ -37,7 +37,7 @@ class S3DirectoryLists {
   std::vector<Storage::Entry> Take(size_t number);
 
  private:
-  void AddKey(const S3Client::Listed& listed);
+  void AddKey(const S3Listed& listed);
   // Returns a key that comes behind all keys in a directory.
   std::string BehindOf(size_t number) const;
 

@@ -23,9 +23,9 @@ class Keys {
  public:
   explicit Keys(std::set<std::string> keys) : keys_(std::move(keys)) {}
 
-  std::vector<S3Client::Listed> PageBehind(const std::string& after, const std::string& prefix) {
+  std::vector<S3Listed> PageBehind(const std::string& after, const std::string& prefix) {
     ++requests_;
-    std::vector<S3Client::Listed> page;
+    std::vector<S3Listed> page;
     for (auto key = keys_.upper_bound(after); key != keys_.end() && page.size() < S3DirectoryLists::kPage; ++key) {
       if (key->starts_with(prefix)) page.push_back({.name = *key, .etag = absl::StrCat("of ", *key)});
     }

@@ -23,14 +23,14 @@ uint64_t S3FileWriter::PartStep(uint64_t data_bytes) {
 absl::StatusOr<std::string> S3FileWriter::Upload() {
   MutexLock lock(upload_mutex_);
   if (upload_.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(upload_, client_.BeginUpload(key_, writer_, stop_));
+    CAIRN_ASSIGN_OR_RETURN(upload_, client_.uploads().Begin(key_, writer_, stop_));
   }
   return upload_;
 }
 
 absl::Status S3FileWriter::SendPart(int number, std::string_view bytes) {
   CAIRN_ASSIGN_OR_RETURN(const std::string upload, Upload());
-  CAIRN_ASSIGN_OR_RETURN(S3Part part, client_.PutPart(key_, upload, number, bytes, stop_));
+  CAIRN_ASSIGN_OR_RETURN(S3Part part, client_.uploads().PutPart(key_, upload, number, bytes, stop_));
   MutexLock lock(mutex_);
   parts_[number] = std::move(part);
   return absl::OkStatus();
@@ -86,7 +86,7 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
       for (const auto& [number, part] : parts_) parts.push_back(part);
     }
     CAIRN_ASSIGN_OR_RETURN(const std::string upload, Upload());
-    put = client_.Complete(key_, upload, parts, writer_);
+    put = client_.uploads().Complete(key_, upload, parts, writer_);
   }
   CAIRN_RETURN_IF_ERROR(put.status());
   if (*put == Put::kCreated) return absl::OkStatus();
@@ -98,7 +98,7 @@ absl::Status S3FileWriter::Remove() {
   absl::Status aborted, deleted;
   {
     MutexLock lock(upload_mutex_);
-    if (!upload_.empty()) aborted = client_.Abort(key_, upload_, stop_);
+    if (!upload_.empty()) aborted = client_.uploads().Abort(key_, upload_, stop_);
   }
   if (made_) deleted = client_.Delete({key_});
   return aborted.ok() ? deleted : aborted;

@@ -22,11 +22,11 @@ absl::StatusOr<bool> IsRoot(S3Client& client, const std::string& prefix) {
 }
 
 absl::Status Nested(S3Client& client, const char* where, const std::string& prefix) {
-  const std::string bucket = absl::StrCat("s3://", client.address().bucket, "/");
-  const std::string other = absl::StrCat(bucket, prefix);
+  const S3Address& address = client.address();
+  const std::string other = address.NameOf(prefix);
   return MakeError(
       Reason::kBadRequest,
-      absl::StrCat(bucket, client.address().prefix, " cannot be a root of checkpoints, because it lies ", where,
+      absl::StrCat(address.NameOf(address.prefix), " cannot be a root of checkpoints, because it lies ", where,
                    " the root ", other, ": each would take the other's objects for its own"),
       {{"root", other},
        {"next", absl::StrCat("Give --root ", other, ", or a prefix that lies neither within it nor around it. If ",
@@ -53,7 +53,7 @@ absl::Status CheckNotAround(S3Client& client) {
     const auto [prefix, depth] = std::move(open.front());
     open.pop_front();
     CAIRN_ASSIGN_OR_RETURN(const auto listed, client.List(prefix, /*by_directory=*/true));
-    for (const S3Client::Listed& one : listed) {
+    for (const S3Listed& one : listed) {
       if (!one.prefix) continue;
       const std::string name = one.name.substr(prefix.size(), one.name.size() - prefix.size() - 1);
       if (depth > 0 && name == ".cairn") return Nested(client, "around", prefix);

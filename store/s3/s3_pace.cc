@@ -13,10 +13,12 @@ constexpr absl::Duration kLongestBackOff = absl::Seconds(10);
 S3Verdict JudgeS3Answer(int status, std::string_view code) {
   if (status == 503 || status == 429 || code == "SlowDown" || code == "Throttling") return S3Verdict::kSlowDown;
   // 409: two writes met, and neither has to have won.
-  if (status == 0 || status == 408 || status == 409 || status >= 500) return S3Verdict::kAgain;
+  // 501: the store will not know the request the next time either.
+  if (status == 0 || status == 408 || status == 409 || (status >= 500 && status != 501)) return S3Verdict::kAgain;
   // Tokens are renewed before they expire, by this machine's clock; if it is slow, soon after.
   for (const std::string_view passing :
-       {"RequestTimeout", "ExpiredToken", "InternalError", "BadDigest", "XAmzContentChecksumMismatch"}) {
+       {"RequestTimeout", "ExpiredToken", "InternalError", "BadDigest", "XAmzContentChecksumMismatch",
+        "CrcMismatch"}) {
     if (code == passing) return S3Verdict::kAgain;
   }
   return S3Verdict::kFinal;

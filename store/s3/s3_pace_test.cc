@@ -10,6 +10,8 @@ TEST(S3PaceTest, JudgeS3Answer_EachKindOfAnswer_IsSentAgainOnlyIfThatMayHelp) {
   EXPECT_EQ(JudgeS3Answer(404, "NoSuchKey"), S3Verdict::kFinal);
   EXPECT_EQ(JudgeS3Answer(412, "PreconditionFailed"), S3Verdict::kFinal);
   EXPECT_EQ(JudgeS3Answer(403, "AccessDenied"), S3Verdict::kFinal);
+  EXPECT_EQ(JudgeS3Answer(501, "NotImplemented"), S3Verdict::kFinal);
+  EXPECT_EQ(JudgeS3Answer(400, "CrcMismatch"), S3Verdict::kAgain);
   EXPECT_EQ(JudgeS3Answer(409, "ConditionalRequestConflict"), S3Verdict::kAgain);
   EXPECT_EQ(JudgeS3Answer(400, "ExpiredToken"), S3Verdict::kAgain);
   EXPECT_EQ(JudgeS3Answer(200, "InternalError"), S3Verdict::kAgain);

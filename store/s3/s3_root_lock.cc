@@ -52,7 +52,7 @@ absl::StatusOr<Newest> NewestEpoch(S3Client& client, uint64_t from) {
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client.List(absl::StrCat(prefix, kS3Epochs), /*by_directory=*/false,
                                                         from == 0 ? "" : absl::StrCat(prefix, EpochPath(from - 1))));
   Newest newest;
-  for (const S3Client::Listed& one : listed) {
+  for (const S3Listed& one : listed) {
     uint64_t epoch = 0;
     const std::string number = one.name.substr(prefix.size() + sizeof(kS3Epochs) - 1);
     if (absl::SimpleAtoi(number, &epoch) && epoch > newest.epoch && epoch <= kMaxEpoch) newest = {epoch, one.etag};
@@ -66,7 +66,7 @@ void RemoveOlder(S3Client& client, uint64_t epoch) {
   const auto listed = client.List(absl::StrCat(prefix, kS3Epochs), /*by_directory=*/false);
   if (!listed.ok()) return;
   std::vector<std::string> older;
-  for (const S3Client::Listed& one : *listed) {
+  for (const S3Listed& one : *listed) {
     if (one.name < absl::StrCat(prefix, EpochPath(epoch))) older.push_back(one.name);
   }
   client.Delete(older).IgnoreError();

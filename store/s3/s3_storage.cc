@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& ro
                                                            const Options& options) {
   CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(root, FromEnvironment));
   CAIRN_ASSIGN_OR_RETURN(auto client, S3Client::Open(address, clock, options));
-  std::string name = absl::StrCat("s3://", address.bucket, "/", address.prefix);
+  std::string name = address.NameOf(address.prefix);
   name.pop_back();
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client->List(address.prefix, /*by_directory=*/false, "", 1));
   if (listed.empty() && !create) {
@@ -43,12 +43,11 @@ absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::Open(const std::string& ro
   return std::unique_ptr<S3Storage>(new S3Storage(std::move(name), std::move(client)));
 }
 
-absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::OpenBucket(const std::string& bucket, const Clock& clock,
+absl::StatusOr<std::unique_ptr<S3Storage>> S3Storage::OpenBucket(const std::string& name, const Clock& clock,
                                                                  const Options& options) {
-  const std::string name = absl::StrCat("s3://", bucket);
   CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(name, FromEnvironment));
-  if (address.bucket != bucket) {  // options behind a "?" would make it another store
-    return MakeError(Reason::kBadRequest, absl::StrCat(bucket, " is no name of a bucket"), {{"root", name}});
+  if (address.NameOf("") != absl::StrCat(name, "/")) {  // options behind a "?" would make it another store
+    return MakeError(Reason::kBadRequest, absl::StrCat(name, " is no name of a bucket"), {{"root", name}});
   }
   CAIRN_ASSIGN_OR_RETURN(auto client, S3Client::Open(address, clock, options));
   return std::unique_ptr<S3Storage>(new S3Storage(name, std::move(client)));
@@ -95,7 +94,7 @@ absl::StatusOr<std::vector<Storage::Entry>> S3Storage::List(std::string_view dir
     return NoObjects(directory);
   }
   std::vector<Entry> entries;
-  for (const S3Client::Listed& one : listed) {
+  for (const S3Listed& one : listed) {
     std::string name = one.name.substr(prefix.size());
     if (one.prefix) name.pop_back();
     if (!name.empty()) entries.push_back({std::move(name), one.prefix, /*unfinished=*/false, one.etag});
@@ -145,7 +144,7 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> S3Storage::SizesOf(std::str
   // A store lists what it has, so one listing is as good as a question for each.
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/true));
   std::map<std::string, std::optional<uint64_t>> sizes;
-  for (const S3Client::Listed& one : listed) {
+  for (const S3Listed& one : listed) {
     if (!one.prefix) sizes[one.name.substr(prefix.size())] = one.bytes;
   }
   std::vector<std::optional<uint64_t>> found;
@@ -198,10 +197,10 @@ absl::Status S3Storage::RemoveAll(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
   const std::string prefix = absl::StrCat(key, "/");
   // First, because an upload that ends after the listing would leave a file.
-  CAIRN_RETURN_IF_ERROR(AbortUploads(prefix, [](const S3Client::Upload&) { return true; }));
+  CAIRN_RETURN_IF_ERROR(AbortUploads(prefix, [](const S3Upload&) { return true; }));
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/false));
   std::vector<std::string> keys = {key};
-  for (const S3Client::Listed& one : listed) keys.push_back(one.name);
+  for (const S3Listed& one : listed) keys.push_back(one.name);
   return client_->Delete(keys);
 }
 
@@ -211,7 +210,7 @@ absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vecto
   for (const std::string& name : wanted) CAIRN_RETURN_IF_ERROR(ConfinedComponents(name).status());
   CAIRN_ASSIGN_OR_RETURN(const auto standing, client_->List(prefix, /*by_directory=*/true));
   std::vector<std::string> keys;
-  for (const S3Client::Listed& one : standing) {
+  for (const S3Listed& one : standing) {
     std::string name = one.name.substr(prefix.size());
     if (one.prefix) name.pop_back();
     if (!wanted.contains(name)) continue;
@@ -220,17 +219,16 @@ absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vecto
       continue;
     }
     CAIRN_ASSIGN_OR_RETURN(const auto below, client_->List(one.name, /*by_directory=*/false));
-    for (const S3Client::Listed& file : below) keys.push_back(file.name);
+    for (const S3Listed& file : below) keys.push_back(file.name);
   }
   return client_->Delete(keys);
 }
 
-absl::Status S3Storage::AbortUploads(const std::string& prefix,
-                                     absl::FunctionRef<bool(const S3Client::Upload&)> wanted) {
-  CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->Uploads(prefix));
+absl::Status S3Storage::AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Upload&)> wanted) {
+  CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->uploads().List(prefix));
   absl::Status first;
-  for (const S3Client::Upload& upload : uploads) {
-    if (wanted(upload)) first.Update(client_->Abort(upload.key, upload.id));
+  for (const S3Upload& upload : uploads) {
+    if (wanted(upload)) first.Update(client_->uploads().Abort(upload.key, upload.id));
   }
   return first;
 }
@@ -243,7 +241,7 @@ absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directo
   }
   if (prefixes.empty()) return absl::OkStatus();
   const std::string all = prefixes.size() == 1 ? *prefixes.begin() : client_->address().prefix;
-  return AbortUploads(all, [&](const S3Client::Upload& upload) {
+  return AbortUploads(all, [&](const S3Upload& upload) {
     // What is in a directory below belongs to somebody else.
     return upload.begun < before && prefixes.contains(upload.key.substr(0, upload.key.rfind('/') + 1));
   });
@@ -252,7 +250,7 @@ absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directo
 absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot() {
   CAIRN_ASSIGN_OR_RETURN(auto lock, S3RootLock::Acquire(*this, *client_));
   // It does not matter if some stay.
-  AbortUploads(client_->address().prefix, [&](const S3Client::Upload& upload) {
+  AbortUploads(client_->address().prefix, [&](const S3Upload& upload) {
     return upload.begun < lock->began() - kUploadOfSave;
   }).IgnoreError();
   return lock;
@@ -270,9 +268,9 @@ StorageFacts S3Storage::Facts() {
     if (object.ok()) facts.clocks = {object->now, Clock::Real().WallNow()};
     RemoveAll(path).IgnoreError();
   }
-  if (const auto uploads = client_->Uploads(client_->address().prefix); uploads.ok()) {
+  if (const auto uploads = client_->uploads().List(client_->address().prefix); uploads.ok()) {
     facts.unfinished_uploads = {uploads->size(), absl::InfiniteFuture()};
-    for (const S3Client::Upload& upload : *uploads) {
+    for (const S3Upload& upload : *uploads) {
       facts.unfinished_uploads->oldest = std::min(facts.unfinished_uploads->oldest, upload.begun);
     }
   }
@@ -289,11 +287,12 @@ absl::Status S3Storage::ProbeAtomicCreate() {
   CAIRN_RETURN_IF_ERROR(second.status());
   CAIRN_RETURN_IF_ERROR(removed);
   if (*first == Put::kCreated && *second == Put::kExists && content.ok() && *content == "1") return absl::OkStatus();
+  const auto& condition = client_->address().dialect->if_absent.front();
   return MakeError(Reason::kNoAtomicCreate,
-                   absl::StrCat(root(), ": the store ", client_->address().host,
-                                " takes \"If-None-Match: *\" and replaces objects all the same, so a commit could not "
-                                "be made safe"),
-                   {{"file", root()}, {"next", "Use a store that keeps this condition."}});
+                   absl::StrCat(root(), ": the store ", client_->address().server.host, " takes \"", condition.first,
+                                ": ", condition.second,
+                                "\" and replaces objects all the same, so a commit could not be made safe"),
+                   {{"file", root()}, {"next", "Use a store that keeps this condition; Google's is gs://."}});
 }
 
 }  // namespace cairn

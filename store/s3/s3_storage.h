@@ -1,4 +1,4 @@
-// A root of checkpoints in an object store that speaks S3.
+// A root of checkpoints in an object store that speaks the XML of S3: Amazon's, Google's and others.
 #ifndef CAIRN_STORE_S3_S3_STORAGE_H_
 #define CAIRN_STORE_S3_S3_STORAGE_H_
 
@@ -26,14 +26,14 @@ namespace cairn {
 class S3Storage : public Storage {
  public:
   using Options = S3Client::Options;
-  // Opens "s3://bucket/prefix" (ParseS3Root). The bucket must stand; without `create` there must be something below the
+  // Opens "s3://bucket/prefix" or "gs://bucket/prefix" (ParseS3Root). The bucket must stand; without `create` there must be something below the
   // prefix. NOT_FOUND (ROOT_MISSING): that is not so. Else the errors of ParseS3Root, S3Wire::Open and S3Client.
   static absl::StatusOr<std::unique_ptr<S3Storage>> Open(const std::string& root, bool create, const Clock& clock,
                                                          const Options& options = {});
 
-  // Opens all of a bucket, for files that are in no root. It makes no request, so only the first one finds out whether
+  // Opens all of a bucket, "s3://bucket", for files that are in no root. It makes no request, so only the first one finds out whether
   // there is such a bucket. Fails as ParseS3Root and S3Wire::Open.
-  static absl::StatusOr<std::unique_ptr<S3Storage>> OpenBucket(const std::string& bucket, const Clock& clock,
+  static absl::StatusOr<std::unique_ptr<S3Storage>> OpenBucket(const std::string& name, const Clock& clock,
                                                                const Options& options = {});
 
   using Storage::PutReplacing;
@@ -83,7 +83,7 @@ class S3Storage : public Storage {
 
   absl::StatusOr<std::unique_ptr<RootLock>> LockRoot() override;
   // Aborts the uploads to keys that begin with `prefix` for which `wanted` returns true. Returns the first error.
-  absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Client::Upload&)> wanted);
+  absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Upload&)> wanted);
   absl::StatusOr<std::string> KeyOf(std::string_view path) const;
   // The beginning of all keys in a directory, "" for the root.
   absl::StatusOr<std::string> PrefixOf(std::string_view directory) const;

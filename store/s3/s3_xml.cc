@@ -84,14 +84,15 @@ absl::StatusOr<S3Xml> ParseS3Xml(std::string_view text) {
 std::string CompletionXml(const std::vector<S3Part>& parts) {
   std::string text = "<CompleteMultipartUpload>";
   for (const S3Part& part : parts) {
-    absl::StrAppend(&text, "<Part><PartNumber>", part.number, "</PartNumber><ETag>", Escaped(part.etag),
-                    "</ETag><ChecksumCRC32C>", part.crc32c, "</ChecksumCRC32C></Part>");
+    absl::StrAppend(&text, "<Part><PartNumber>", part.number, "</PartNumber><ETag>", Escaped(part.etag), "</ETag>");
+    if (!part.crc32c.empty()) absl::StrAppend(&text, "<ChecksumCRC32C>", part.crc32c, "</ChecksumCRC32C>");
+    text += "</Part>";
   }
   return text + "</CompleteMultipartUpload>";
 }
 
-std::string DeletionXml(const std::vector<std::string>& keys) {
-  std::string text = "<Delete><Quiet>true</Quiet>";
+std::string DeletionXml(const std::vector<std::string>& keys, bool quiet) {
+  std::string text = absl::StrCat("<Delete>", quiet ? "<Quiet>true</Quiet>" : "");
   for (const std::string& key : keys) absl::StrAppend(&text, "<Object><Key>", Escaped(key), "</Key></Object>");
   return text + "</Delete>";
 }

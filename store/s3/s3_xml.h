@@ -36,12 +36,12 @@ absl::StatusOr<S3Xml> ParseS3Xml(std::string_view text);
 struct S3Part {
   int number = 0;      // from 1
   std::string etag;    // as the store gave it
-  std::string crc32c;  // base64, as it was sent
+  std::string crc32c;  // base64, as it was sent; empty: the store is not told again
 };
 // The body that ends an upload. `parts` are in the order of their numbers.
 std::string CompletionXml(const std::vector<S3Part>& parts);
-// The body that deletes keys, at most 1,000.
-std::string DeletionXml(const std::vector<std::string>& keys);
+// The body that deletes keys, at most 1,000. `quiet`: what was deleted is not told.
+std::string DeletionXml(const std::vector<std::string>& keys, bool quiet);
 
 }  // namespace cairn
 

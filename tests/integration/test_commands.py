@@ -414,8 +414,8 @@ def test_a_job_in_capitals_is_meant_in_lower_case(root):
 
 
 def test_an_error_whose_message_says_what_to_change_has_no_next_action(root):
-    said = command("export", "demo", f"--root={root}", "--to=gs://bucket/out", expect=1).stderr
-    assert "gs://bucket/out is in a kind of store" in said and "next: Give s3://BUCKET/PREFIX" in said, said
+    said = command("export", "demo", f"--root={root}", "--to=az://bucket/out", expect=1).stderr
+    assert "az://bucket/out is in a kind of store" in said and "next: Give s3://BUCKET/PREFIX" in said, said
     said = command("list", f"--root={root}", "demo", "--check", "--format=xml", expect=2).stderr
     assert "BAD_REQUEST" in said and "Change what" not in said, said
 

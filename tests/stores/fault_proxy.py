@@ -51,7 +51,7 @@ def _send(store: urllib.parse.SplitResult, command: str, path: str, headers, bod
 
 class FaultProxy:
     """Runs in threads of this process until `close`. With `drop_conditions` it makes of the store one that takes
-    "If-None-Match" and does not keep it; with `region` one whose bucket is in another region; with `expires` one that
+    the condition of a PUT and does not keep it; with `region` one whose bucket is in another region; with `expires` one that
     refuses an access key from that time on (time.monotonic()). It may also stand as the proxy of an HTTP client.
 
     Attributes:
@@ -118,7 +118,7 @@ class FaultProxy:
                 if time.monotonic() > (expires or {}).get(access_key, float("inf")):
                     return self._error(403, b"ExpiredToken")
                 if drop_conditions:
-                    del self.headers["If-None-Match"]
+                    del self.headers["If-None-Match"], self.headers["x-goog-if-generation-match"]
                 if region:
                     return self._error(301, b"PermanentRedirect")
                 fault = proxy._draw(self.command, self.path, probability)

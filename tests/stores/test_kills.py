@@ -12,6 +12,7 @@ import pytest
 
 import cairn
 from stores.fault_proxy import FAULTS, FaultProxy
+from stores.google_store import GoogleStore
 from stores.server import ACCESS, SECRET
 from testing.ranks import blank, noise, rows
 
@@ -27,12 +28,24 @@ def state_of(step: int, rank: int) -> dict:
 @pytest.mark.skipif("CAIRN_TEST_STORES" not in os.environ, reason="takes minutes (tools/test --stores)")
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_half_or_lost(endpoint, monkeypatch, seed):
-    random_ = random.Random(seed)
-    root = f"s3://models/kills-{seed}"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    kill_and_look(endpoint, "AWS_ENDPOINT_URL", f"s3://models/kills-{seed}", monkeypatch, seed)
+
+
+@pytest.mark.skipif("CAIRN_TEST_STORES" not in os.environ, reason="takes minutes (tools/test --stores)")
+def test_nothing_is_half_or_lost_in_a_store_as_googles(monkeypatch):
+    monkeypatch.setenv("CLOUDSDK_AUTH_ACCESS_TOKEN", "the-token")
+    with contextlib.closing(GoogleStore()) as store:
+        kill_and_look(store.endpoint, "STORAGE_EMULATOR_HOST", "gs://models/kills", monkeypatch, seed=2)
+        assert store.refused == []
+
+
+def kill_and_look(endpoint, variable, root, monkeypatch, seed):
+    """`variable` is the one of the environment that says where the store is."""
+    random_ = random.Random(seed)
     proxy = FaultProxy(endpoint, seed, probability=0.05, silence=1, kinds=tuple(FAULTS))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+    monkeypatch.setenv(variable, proxy.endpoint)
     durable = set()
     with contextlib.closing(proxy), cairn.local.Cluster(
             ranks=RANKS, root=root, coordinator_flags=["--phase-timeout=15s"]) as cluster:
@@ -57,7 +70,7 @@ def test_nothing_is_half_or_lost(endpoint, monkeypatch, seed):
             if victim is not None:
                 victim.restart()
                 cluster.await_agents()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv(variable, endpoint)
     listed = json.loads(command("list", "demo", "--root", root, "--format=json"))
     steps = {one["step"] for one in listed["checkpoints"] if one["state"] == "COMMITTED"}
     assert durable <= steps and durable

@@ -22,7 +22,7 @@
 namespace cairn {
 namespace {
 
-bool IsAddress(std::string_view path) { return path.starts_with(kObjectScheme); }
+bool IsAddress(std::string_view path) { return !ObjectSchemeOf(path).empty(); }
 
 absl::Status Escapes(const std::string& directory, std::string_view name, const std::string& where,
                      const std::string& next) {
