@@ -469,13 +469,14 @@ absl::StatusOr<S3Part> S3Client::PutPart(const std::string& key, const std::stri
 }
 
 absl::StatusOr<Put> S3Client::Complete(const std::string& key, const std::string& upload,
-                                       const std::vector<S3Part>& parts, const std::string& writer) {
+                                       const std::vector<S3Part>& parts, const std::string& writer, bool if_absent) {
   const std::string body = CompletionXml(parts);
-  const S3Request request = {"POST",
-                             key,
-                             absl::StrCat("uploadId=", PercentEncoded(upload, /*slash=*/true)),
-                             {{"If-None-Match", "*"}, {"Content-Type", "application/xml"}},
-                             body};
+  S3Request request = {"POST",
+                       key,
+                       absl::StrCat("uploadId=", PercentEncoded(upload, /*slash=*/true)),
+                       {{"Content-Type", "application/xml"}},
+                       body};
+  if (if_absent) request.headers.emplace_back("If-None-Match", "*");
   const Reply reply = Ask(request);
   const bool said = reply.xml.has_value() && reply.xml->name == "CompleteMultipartUploadResult";
   if (reply.done() && said) return Put::kCreated;

@@ -17,6 +17,7 @@
 #include "store/s3/s3_file.h"
 #include "store/s3/s3_file_writer.h"
 #include "store/s3/s3_root_lock.h"
+#include "store/s3/s3_upload.h"
 
 namespace cairn {
 namespace {
@@ -181,6 +182,11 @@ absl::StatusOr<std::unique_ptr<FileWriter>> S3Storage::Create(std::string_view p
                                                               uint64_t data_bytes) {
   CAIRN_ASSIGN_OR_RETURN(std::string key, KeyOf(path));
   return std::make_unique<S3FileWriter>(*client_, std::move(key), FullPath(path), header_bytes, data_bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Upload>> S3Storage::NewUpload(std::string_view path) {
+  CAIRN_ASSIGN_OR_RETURN(std::string key, KeyOf(path));
+  return std::make_unique<S3Upload>(*client_, std::move(key), FullPath(path));
 }
 
 absl::StatusOr<std::string> S3Storage::ReadOrMakeSecret(std::string_view path) {
