@@ -32,6 +32,8 @@
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/hidden_file.h"
+#include "corpus/io/object_inputs.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
 #include "corpus/pipeline/load_tokenizer.h"
@@ -65,6 +67,8 @@ struct TrainArguments {
   std::string extend;
 };
 
+std::string TokenizerJson(const TrainArguments& arguments) { return arguments.output + "/tokenizer.json"; }
+
 bool HasEnding(const std::string& text, const std::string& ending) {
   return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
 }
@@ -80,16 +84,26 @@ bool IsJsonLines(const std::string& input) {
 uint64_t FileBytes(const std::vector<std::string>& inputs) {
   uint64_t bytes = 0;
   for (const std::string& input : inputs) {
+    if (const corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
+      const auto known = stores->Recall(input);
+      if (known.has_value()) bytes += known->bytes;
+      continue;
+    }
     struct stat info;
     if (stat(input.c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_size);
   }
   return bytes;
 }
 
-// A directory stands for the files below it.
+// A directory stands for the files below it. No shell expands patterns of objects.
 absl::StatusOr<std::vector<std::string>> FilesOf(const std::vector<std::string>& inputs) {
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
+    if (corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> objects, corpus::FindObjects(*stores, input));
+      files.insert(files.end(), objects.begin(), objects.end());
+      continue;
+    }
     std::error_code error;
     if (!std::filesystem::is_directory(input, error)) {
       files.push_back(input);
@@ -101,8 +115,23 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::vector<std::string>&
   return files;
 }
 
+// Returns the directory in which the counts on disk get their own one.
+absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(corpus::CheckIsLocal("--temp-dir", arguments.temp_dir, "word counts are merged from there"));
+  if (!arguments.temp_dir.empty()) return arguments.temp_dir;
+  if (corpus::StoresOf(arguments.output) == nullptr) return arguments.output;
+  if (arguments.resume) {
+    return MakeError(Reason::kUnsupported,
+                     absl::StrCat("--resume keeps word counts beside --output, but ", arguments.output,
+                                  " is in an object store"),
+                     {{"next", "Give --temp-dir a directory of this machine."}});
+  }
+  return corpus::ScratchDirectoryFor(TokenizerJson(arguments));
+}
+
 absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) {
   corpus::TrainOptions options;
+  CAIRN_ASSIGN_OR_RETURN(const std::string parent, ParentOfCounts(arguments));
   CAIRN_ASSIGN_OR_RETURN(options.inputs, FilesOf(arguments.inputs));
   const auto json_lines = static_cast<size_t>(std::count_if(options.inputs.begin(), options.inputs.end(), IsJsonLines));
   if (!arguments.json_key.empty() || json_lines == options.inputs.size()) {
@@ -139,7 +168,6 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   if (!arguments.extend.empty()) {
     CAIRN_ASSIGN_OR_RETURN(options.extend, corpus::LoadBpeVocabulary(arguments.extend));
   }
-  const std::string parent = arguments.temp_dir.empty() ? arguments.output : arguments.temp_dir;
   // A resumed count must find what the last one left behind, while two other counts must not meet.
   constexpr std::string_view kCount = ".bpe-count";
   options.work_directory = absl::StrCat(parent, "/", std::string(kCount));
@@ -164,7 +192,11 @@ absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments,
 absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
-  NoteReplaced({arguments.output + "/tokenizer.json", arguments.output + "/vocab.json",
+  if (corpus::StoresOf(arguments.output) != nullptr) {
+    // The work may take hours, and only then something is written there.
+    CAIRN_RETURN_IF_ERROR(corpus::OutputFile::Create(TokenizerJson(arguments), {}).status());
+  }
+  NoteReplaced({TokenizerJson(arguments), arguments.output + "/vocab.json",
                 arguments.output + "/merges.txt", arguments.output + "/tokenizer.tiktoken"});
   const std::atomic<bool>& interrupted = InterruptFlag();
   options.stop = &interrupted;
@@ -218,7 +250,8 @@ void AddTrain(Command bpe, CommandContext& context) {
       bpe.AddCommand("train", "Learns a byte-level BPE vocabulary from text and writes it as a tokenizer");
   command
       .AddOption("INPUT", arguments->inputs,
-                 "Text or JSON lines (.jsonl), perhaps gzip or zstd: files or directories; - is standard input")
+                 "Text or JSON lines (.jsonl), perhaps gzip or zstd: files or directories, also "
+                 "s3://BUCKET/KEY, quoted patterns of those; - is standard input")
       .Required();
   command
       .AddOption("--vocab-size", arguments->vocab_size,
@@ -226,7 +259,8 @@ void AddTrain(Command bpe, CommandContext& context) {
       .Required();
   command
       .AddOption("--output", arguments->output,
-                 "Directory for tokenizer.json, tokenizer_config.json, vocab.json, merges.txt, tokenizer.tiktoken")
+                 "Directory, or s3://BUCKET/PREFIX, for tokenizer.json, tokenizer_config.json, vocab.json, merges.txt, "
+                 "tokenizer.tiktoken")
       .Required();
   const Argument name =
       command
@@ -269,7 +303,8 @@ void AddTrain(Command bpe, CommandContext& context) {
       "--memory", arguments->memory,
       "Write word counts to disk when they need more memory than this, as 2GiB. There is no limit by default");
   command.AddOption("--temp-dir", arguments->temp_dir,
-                    "The directory for word counts on disk. The default is that of --output");
+                    "The directory for word counts on disk. The default is that of --output; if it is in an object "
+                    "store, that of TMPDIR");
   command.AddFlag("--resume", arguments->resume,
                   "Keep the word counts on disk; if the run ends early, the same command continues from them");
   command
@@ -299,6 +334,15 @@ struct EncodeArguments {
 
 absl::Status Encode(const EncodeArguments& arguments) {
   CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(arguments.output, arguments.input));
+  std::vector<std::string> input = {arguments.input};
+  if (corpus::StoresOf(arguments.input) != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(input, FilesOf(input));
+    if (input.size() > 1) {
+      return MakeError(Reason::kBadRequest,
+                       absl::StrCat(arguments.input, " means ", input.size(), " objects, but one text is encoded"),
+                       {{"next", "Name one object."}});
+    }
+  }
   corpus::BpeLoadOptions load;
   if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
   CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
@@ -315,7 +359,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   corpus::EncodeLinesOptions options;
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0;
-  options.input = arguments.input;
+  options.input = input.front();
   options.threads = arguments.threads;
   options.write = [&](std::string_view bytes) { return output->Append(bytes); };
   options.progress = [&](uint64_t bytes) {
@@ -323,7 +367,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
     return !interrupted.load();
   };
   {
-    const uint64_t total = FileBytes({arguments.input});
+    const uint64_t total = FileBytes(input);
     const auto start = Clock::Real().SteadyNow();
     std::optional<ProgressLine> line;  // not on a terminal that ids are written to
     if (!arguments.output.empty()) {
@@ -347,7 +391,9 @@ void AddEncode(Command bpe, CommandContext& context) {
   command.AddOption("--pretokenizer", arguments->pretokenizer,
                     "The rule that cuts words, if the file does not have it (tiktoken): a name as for train, or a "
                     "regular expression");
-  command.AddOption("INPUT", arguments->input, "A text file; .gz and .zst are decompressed; - is standard input")
+  command
+      .AddOption("INPUT", arguments->input,
+                 "A text file, or s3://BUCKET/KEY; .gz and .zst are decompressed; - is standard input")
       .Required();
   command.AddOption("--output", arguments->output, "The file for the ids. The default is standard output");
   command.AddOption("--threads", arguments->threads, "How many threads work at the same time")

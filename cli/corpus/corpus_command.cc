@@ -6,6 +6,8 @@
 #include "cli/corpus/corpus_prepare_cache_command.h"
 #include "cli/corpus/corpus_preprocess_command.h"
 #include "cli/corpus/corpus_shuffle_command.h"
+#include "cli/corpus/placed_objects.h"
+#include "corpus/io/object_stores.h"
 
 namespace cairn::cli {
 
@@ -14,6 +16,8 @@ void AddCorpusCommand(Command app, CommandContext& context) {
                                   "Prepares training data: shuffles, trains tokenizers, encodes, writes .bin and .idx "
                                   "files, and builds indices of samples");
   corpus.RequireCommand();
+  static PlacedObjects& stores = *new PlacedObjects();  // threads may still read when the process ends
+  corpus::UseObjectStores(&stores);
   AddCorpusBpeCommand(corpus, context);
   AddCorpusPreprocessCommand(corpus, context);
   AddCorpusShuffleCommand(corpus, context);

@@ -66,7 +66,9 @@ void AddOne(Command corpus, CommandContext& context, const std::string& name, co
             absl::StatusOr<nlohmann::ordered_json> (*run)(const std::string&)) {
   auto prefix = std::make_shared<std::string>();
   Command command = corpus.AddCommand(name, description);
-  command.AddOption("PREFIX", *prefix, "The path of the files PREFIX.bin and PREFIX.idx without their endings")
+  command
+      .AddOption("PREFIX", *prefix,
+                 "The path of the files PREFIX.bin and PREFIX.idx, or s3://BUCKET/KEY, without their endings")
       .Required();
   command.Footer(absl::StrCat("Example:\n  cairn corpus ", name, " corpus_text_document"));
   command.Action([prefix, run, &context] {

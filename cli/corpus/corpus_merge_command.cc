@@ -61,11 +61,11 @@ void AddCorpusMergeCommand(Command corpus, CommandContext& context) {
       "merge", "Joins all .bin/.idx pairs of a directory into one pair, as Megatron's merge_datasets.py does");
   command
       .AddOption("--input", arguments->input,
-                 "The directory with the pairs. They are joined in the order of their names")
+                 "The directory with the pairs, or s3://BUCKET/PREFIX. They are joined in the order of their names")
       .Required();
   command
       .AddOption("--output-prefix", arguments->output_prefix,
-                 "The path of the new files PREFIX.bin and PREFIX.idx without their endings")
+                 "The path of the new files PREFIX.bin and PREFIX.idx, or s3://BUCKET/KEY, without their endings")
       .Required();
   command.Footer("Example:\n  cairn corpus merge --input parts/ --output-prefix corpus_text_document");
   command.Action([arguments, &context] { Run(*arguments, context); });

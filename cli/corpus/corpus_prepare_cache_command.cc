@@ -23,6 +23,7 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/sampler/description.h"
 #include "corpus/sampler/prepare_cache.h"
 
@@ -107,6 +108,8 @@ absl::StatusOr<corpus::CacheOptions> ToOptions(const Arguments& given) {
   }
   options.multiple_validation_sets = given.multiple_validation_sets;
   CAIRN_ASSIGN_OR_RETURN(options.tokenizer, corpus::ReadTokenizerIdentifiers(given.tokenizer_identifiers));
+  CAIRN_RETURN_IF_ERROR(
+      corpus::CheckIsLocal("--data-cache-path", given.cache_path, "Megatron-LM maps these files into memory"));
   options.cache_path = given.cache_path;
   options.rebuild = given.rebuild;
   // Most datasets of a blend are small; their threads wait for the disk, so there are more of them than cores.
@@ -171,7 +174,8 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
   Command app = corpus.AddCommand(
       "prepare-cache", "Builds Megatron-LM's GPTDataset and blend indices ahead, as its prepare_cache.py does");
   app.Footer(kHelp);
-  app.AddOption("--data-path", given->data_path, "Prefixes of .bin/.idx pairs, with or without a weight before each")
+  app.AddOption("--data-path", given->data_path,
+                "Prefixes of .bin/.idx pairs, also s3://BUCKET/KEY, with or without a weight before each")
       .TakesMany();
   app.AddOption("--train-data-path", given->train_data_path, "The same for training alone, without --split")
       .TakesMany();

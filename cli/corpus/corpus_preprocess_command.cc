@@ -23,6 +23,8 @@
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/io/files_below.h"
+#include "corpus/io/object_inputs.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
@@ -58,6 +60,11 @@ struct Arguments {
 absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
+    if (corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> objects, corpus::FindObjects(*stores, input));
+      files.insert(files.end(), objects.begin(), objects.end());
+      continue;
+    }
     std::error_code error;
     if (std::filesystem::is_directory(input, error)) {
       CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
@@ -211,11 +218,12 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
       corpus.AddCommand("preprocess", "Encodes JSON lines and writes the tokens as Megatron-LM's .bin and .idx");
   app.Footer(kHelp);
   app.AddOption("--input", given->inputs,
-                "Files of JSON lines (.gz and .zst are decompressed), directories, quoted patterns, or /dev/stdin")
+                "Files of JSON lines (.gz and .zst are decompressed), directories, quoted patterns, each also as "
+                "s3://BUCKET/KEY, or /dev/stdin")
       .Required()
       .TakesMany();
   app.AddOption("--output-prefix", given->output_prefix,
-                "The path of the new files without their ending _KEY_document.bin")
+                "The path of the new files, or s3://BUCKET/KEY, without their ending _KEY_document.bin")
       .Required();
   app.AddOption("--json-keys", given->keys, "Keys to take from each object; one pair of files for each")
       .TakesMany()

@@ -195,11 +195,13 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
       "shuffle", "Writes the lines of files of any size in a random order; every order is equally likely");
   command
       .AddOption("INPUT", arguments->inputs,
-                 "Files (.gz and .zst are decompressed), quoted patterns or directories; - is standard input")
+                 "Files (.gz and .zst are decompressed), quoted patterns or directories, each also as "
+                 "s3://BUCKET/KEY; - is standard input")
       .Required();
   command
       .AddOption("--output,-o", arguments->output,
-                 "The file to write, - for standard output; with a split, data.jsonl becomes data-00000.jsonl ...")
+                 "The file to write, or s3://BUCKET/KEY, or - for standard output; with a split, data.jsonl becomes "
+                 "data-00000.jsonl ...")
       .Required();
   command.AddOption("--memory", arguments->memory, "The most memory that the lines may take, 32MiB or more")
       .ShowDefault();
@@ -210,7 +212,8 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
       .ShowDefault();
   command.AddOption(
       "--temp-dir", arguments->temp_dir,
-      "The directory of the temporary file, which is as large as the text. The default is that of the output");
+      "The directory of the temporary file, which is as large as the text. The default is that of the output; if it is "
+      "in an object store, that of TMPDIR");
   command.AddOption("--threads", arguments->threads,
                     "How many threads work at the same time. The default is one for each core, 16 at most");
   command.AddFlag("--resume", arguments->resume,
@@ -247,6 +250,7 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
       "  cairn corpus shuffle data.jsonl --output shuffled.jsonl --memory 8GiB --seed 42\n"
       "  cairn corpus shuffle 'part-*.jsonl.zst' --output out.jsonl.zst --compress zst --split-files 64\n"
       "  cairn corpus shuffle big/ --output out.txt --temp-dir /scratch --resume   # again after a kill\n"
+      "  cairn corpus shuffle 's3://bucket/raw/*.jsonl.zst' --output s3://bucket/shuffled.jsonl --temp-dir /scratch\n"
       "The output gets its name when it is complete and a checksum shows that it has all the lines that were read.");
   command.Action([arguments, &context] { Run(*arguments, context); });
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "cli/base/terminal.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/output_place.h"
 
 namespace cairn::cli {
@@ -14,8 +15,11 @@ void NoteReplaced(const std::vector<std::string>& paths) {
   std::vector<std::string> replaced;
   for (const std::string& path : paths) {
     const auto place = corpus::FindOutputPlace(path);
+    if (!place.ok() || place->stream) continue;
     std::error_code error;
-    if (!place.ok() || place->stream || !std::filesystem::is_regular_file(place->path, error)) continue;
+    const bool stands = place->object ? corpus::StoresOf(place->path)->Stands(place->path)
+                                      : std::filesystem::is_regular_file(place->path, error);
+    if (!stands) continue;
     replaced.push_back(ForTerminal(path));
   }
   if (replaced.empty()) return;

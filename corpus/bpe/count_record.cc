@@ -11,6 +11,7 @@
 #include "common/base/digest.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/object_stores.h"
 
 namespace cairn::corpus {
 namespace {
@@ -31,6 +32,11 @@ std::string CountFingerprint(const std::vector<std::string>& inputs, const std::
   Digester digester;
   digester.Add("cairn bpe count").Add(settings).Add(inputs.size());
   for (const std::string& input : inputs) {
+    if (ObjectStores* const stores = StoresOf(input)) {
+      const auto object = stores->Open(input);  // a missing one is found when it is opened again
+      digester.Add(input).Add(object.ok() ? (*object)->identity() : "");
+      continue;
+    }
     struct stat info = {};
     stat(input.c_str(), &info);  // a missing file is found when it is opened
     digester.Add(input)

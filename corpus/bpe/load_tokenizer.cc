@@ -12,6 +12,7 @@
 #include "corpus/bpe/build_tokenizer.h"
 #include "corpus/bpe/scanners.h"
 #include "corpus/bpe/tokenizer_files.h"
+#include "corpus/io/input_path.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
@@ -68,7 +69,6 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path,
   std::string pretokenizer = options.pretokenizer.value_or("");
   std::vector<AddedToken> specials = Specials(options.special_tokens);
   const fs::path beside = fs::path(path).parent_path() / "tokenizer.json";
-  std::error_code ignored;
   for (const KnownFile& known : KnownFiles()) {
     if (fs::path(path).filename().string() != known.name) continue;
     if (pretokenizer.empty()) pretokenizer = known.pretokenizer;
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path,
       for (const auto& [text, id] : known.specials) specials.push_back({.content = text, .id = id});
     }
   }
-  if (pretokenizer.empty() && fs::exists(beside, ignored)) {
+  if (pretokenizer.empty() && InputStands(beside.string())) {
     CAIRN_ASSIGN_OR_RETURN(const std::string json, ReadTokenizerFile(beside.string()));
     CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(json, beside.string()));
     pretokenizer = file.pattern;
@@ -108,19 +108,15 @@ absl::StatusOr<std::string> ReadTokenizerFile(const std::string& path) {
 }
 
 absl::StatusOr<std::string> FindTokenizerFile(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return path;
+  if (!IsInputDirectory(path)) return path;
   for (const char* name : {"tokenizer.json", "vocab.json"}) {
     const fs::path file = fs::path(path) / name;
-    if (fs::exists(file, error)) return file.string();
+    if (InputStands(file.string())) return file.string();
   }
   std::vector<std::string> tiktoken;
-  fs::directory_iterator entry(path, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (entry->path().extension() == ".tiktoken") tiktoken.push_back(entry->path().string());
-  }
-  if (error) {
-    return MakeError(Reason::kInputUnreadable, absl::StrCat(path, ": ", error.message()), {{"file", path}});
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, InputsIn(path));
+  for (const std::string& file : files) {
+    if (fs::path(file).extension() == ".tiktoken") tiktoken.push_back(file);
   }
   if (tiktoken.size() == 1) return tiktoken[0];
   return MakeError(Reason::kInputUnreadable,

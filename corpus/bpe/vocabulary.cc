@@ -1,6 +1,5 @@
 #include "corpus/bpe/vocabulary.h"
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,8 +11,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
-#include "corpus/io/errno_status.h"
 #include "corpus/io/output_file.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
@@ -121,9 +120,7 @@ std::string TiktokenFile(const BpeVocabulary& vocabulary) {
 }
 
 absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return OutputError("create", directory, error.value());
+  CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(absl::StrCat(directory, "/any")));
   // tokenizer.json has a name as long as vocab.json has one: a reader of the directory that finds only vocab.json and
   // merges.txt would take them for GPT-2's way to cut text into words. And vocab.json without merges.txt is refused.
   static constexpr std::pair<const char*, std::string (*)(const BpeVocabulary&)> kFiles[] = {

@@ -9,11 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_reader.h"
 #include "corpus/io/copied_file.h"
-#include "corpus/io/errno_status.h"
+#include "corpus/io/input_path.h"
+#include "corpus/io/object_stores.h"
+#include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
 
@@ -23,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kCopyStep = uint64_t{64} << 20;  // the stop flag is looked at after each step
+constexpr size_t kStreamStep = size_t{1} << 20;
 
 absl::Status CheckAlike(const IndexedReader& first, const IndexedReader& other) {
   if (first.header().dtype != other.header().dtype) {
@@ -51,7 +55,9 @@ absl::Status CheckOutput(const std::vector<std::string>& prefixes, const std::st
   for (const std::string& prefix : prefixes) {
     for (const auto path_of : {BinPath, IdxPath}) {
       const std::string path = path_of(output);
-      if (!fs::equivalent(path, path_of(prefix), ignored)) continue;
+      const bool same = StoresOf(path) != nullptr ? !CheckIsNoInput(path, path_of(prefix)).ok()
+                                                  : fs::equivalent(path, path_of(prefix), ignored);
+      if (!same) continue;
       return MakeError(Reason::kBadRequest, absl::StrCat("the output ", path, " is among the inputs"),
                        {{"file", path},
                         {"next",
@@ -65,16 +71,12 @@ absl::Status CheckOutput(const std::vector<std::string>& prefixes, const std::st
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& directory) {
-  std::error_code error;
-  fs::directory_iterator entry(directory, error);
-  if (error) return InputError("list", directory, error.value());
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> paths, InputsIn(directory));
   std::map<std::string, int> found;  // bit 0: .bin, bit 1: .idx
-  for (; entry != fs::directory_iterator(); entry.increment(error)) {
-    if (error) return InputError("list", directory, error.value());
-    const fs::path& path = entry->path();
-    const std::string extension = path.extension().string();
-    if (path.filename().string().front() == '.' || (extension != ".bin" && extension != ".idx")) continue;
-    found[(path.parent_path() / path.stem()).string()] |= extension == ".bin" ? 1 : 2;
+  for (const std::string& path : paths) {
+    const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
+    if (name.starts_with('.') || (!name.ends_with(".bin") && !name.ends_with(".idx"))) continue;
+    found[path.substr(0, path.size() - 4)] |= name.ends_with(".bin") ? 1 : 2;
   }
   std::vector<std::string> prefixes, lonely;
   for (const auto& [prefix, files] : found) {
@@ -103,13 +105,14 @@ class Merger {
   absl::StatusOr<MergeReport> Run() {
     CAIRN_RETURN_IF_ERROR(CheckOutput(prefixes_, output_));
     CAIRN_RETURN_IF_ERROR(Survey());
-    CAIRN_ASSIGN_OR_RETURN(auto bin, CopyTokens());
-    CAIRN_ASSIGN_OR_RETURN(auto idx, WriteIndex());
-    CAIRN_RETURN_IF_ERROR(idx->Finish());
-    CAIRN_RETURN_IF_ERROR(bin->Finish());
-    CAIRN_RETURN_IF_ERROR(RemoveReplaced({{idx->path()}}));  // as IndexedWriter::Finish
-    CAIRN_RETURN_IF_ERROR(bin->Commit());
-    CAIRN_RETURN_IF_ERROR(idx->Commit());
+    CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(output_)));
+    if (through_memory_) {
+      CAIRN_ASSIGN_OR_RETURN(const auto bin, StreamTokens());
+      CAIRN_RETURN_IF_ERROR(Publish(*bin));
+    } else {
+      CAIRN_ASSIGN_OR_RETURN(const auto bin, CopyTokens());
+      CAIRN_RETURN_IF_ERROR(Publish(*bin));
+    }
     return std::move(report_);
   }
 
@@ -128,6 +131,17 @@ class Merger {
     return absl::OkStatus();
   }
 
+  // Writes the index, and gives both files their names. `bin` is an OutputFile or a CopiedFile.
+  template <typename Bin>
+  absl::Status Publish(Bin& bin) {
+    CAIRN_ASSIGN_OR_RETURN(auto idx, WriteIndex());
+    CAIRN_RETURN_IF_ERROR(idx->Finish());
+    CAIRN_RETURN_IF_ERROR(bin.Finish());
+    CAIRN_RETURN_IF_ERROR(RemoveReplaced({{idx->path()}}));  // as IndexedWriter::Finish
+    CAIRN_RETURN_IF_ERROR(bin.Commit());
+    return idx->Commit();
+  }
+
   // Checks everything before anything is written.
   absl::Status Survey() {
     if (prefixes_.empty()) return MakeError(Reason::kBadRequest, "there is no .bin/.idx pair to merge");
@@ -141,6 +155,7 @@ class Merger {
         CAIRN_ASSIGN_OR_RETURN(first, IndexedReader::Open(reader.prefix()));
       }
       CAIRN_RETURN_IF_ERROR(VerifyIndexed(reader, false).status());
+      through_memory_ |= reader.bin_fd() < 0;
       header_.dtype = reader.header().dtype;
       header_.sequences += reader.header().sequences;
       report_.documents += reader.documents();
@@ -152,8 +167,29 @@ class Merger {
     });
   }
 
+  absl::StatusOr<std::unique_ptr<OutputFile>> StreamTokens() {
+    CAIRN_ASSIGN_OR_RETURN(auto bin, OutputFile::Create(BinPath(output_), {}));
+    AlignedBuffer buffer(kStreamStep);
+    const auto stream = [&](const IndexedReader& reader) -> absl::Status {
+      const std::string path = BinPath(reader.prefix());
+      CAIRN_ASSIGN_OR_RETURN(const auto source, OpenPlainSource(path, 0, UINT64_MAX, {.stop = &stop_}));
+      for (uint64_t done = 0;;) {
+        CAIRN_ASSIGN_OR_RETURN(const size_t count, source->Read(buffer.data(), buffer.size()));
+        done += count;
+        if (count == 0 ? done != reader.bin_bytes() : done > reader.bin_bytes()) {
+          return MakeError(Reason::kInputUnreadable, absl::StrCat(path, ": its size changed meanwhile"),
+                           {{"file", path}});
+        }
+        if (count == 0) return absl::OkStatus();
+        CAIRN_RETURN_IF_ERROR(bin->Append({buffer.data(), count}));
+        if (bytes_done_ != nullptr) bytes_done_->fetch_add(count);
+      }
+    };
+    CAIRN_RETURN_IF_ERROR(ForEach(stream));
+    return bin;
+  }
+
   absl::StatusOr<std::unique_ptr<CopiedFile>> CopyTokens() {
-    CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(output_)));
     CAIRN_ASSIGN_OR_RETURN(auto bin, CopiedFile::Create(BinPath(output_)));
     CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& reader) { return CopyBin(reader, *bin); }));
     report_.kernel_bytes = bin->kernel_bytes();
@@ -215,6 +251,7 @@ class Merger {
   const std::atomic<bool>& stop_;
   std::atomic<uint64_t>* const bytes_done_;
   IndexHeader header_{};
+  bool through_memory_ = StoresOf(output_) != nullptr;  // the kernel knows no object stores
   MergeReport report_;
 };
 

@@ -20,12 +20,13 @@ struct MergeReport {
   uint64_t kernel_bytes = 0;  // bytes of .bin that the kernel shared or copied by itself
 };
 
-// Returns the prefixes of all pairs in `directory`, sorted by code point as Python sorts them (so "Part" < "part10_" <
+// Returns the prefixes of all pairs in `directory`, which may be in an object store, sorted by code point as Python sorts them (so "Part" < "part10_" <
 // "part1_"). INPUT_UNREADABLE: the directory cannot be read, or an .idx lacks its .bin or the reverse (all are named).
 absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& directory);
 
 // Writes all sequences and documents of the pairs one after the other to `output`. The .bin files are shared where the
-// file system can, else copied inside the kernel (copy_file_range); the indices are streamed. Neither output file gets
+// file system can, else copied inside the kernel (copy_file_range); from and to an object store they are streamed, as
+// the indices always are. Neither output file gets
 // its name before both are whole and synced; after an error nothing is left. Of an older pair there, .idx goes first,
 // so what a kill leaves has no .idx. `stop` interrupts; `bytes_done` (may be null) counts bytes of .bin. INDEX_CORRUPT,
 // INPUT_UNREADABLE: a pair is damaged. BAD_REQUEST: dtypes or modes differ, there is no pair, or `output` is one of

@@ -1,73 +1,47 @@
 #include "corpus/indexed/indexed_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/file/full_transfer.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/io/errno_status.h"
-#include "corpus/io/file_kind.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kPieceBytes = 1 << 20;
 constexpr size_t kMostFaults = 8;
 
 absl::Status Corrupt(const std::string& path, std::string_view what) {
   return MakeError(Reason::kIndexCorrupt, absl::StrCat(path, ": ", std::string(what)), {{"file", path}});
 }
 
-absl::Status ReadAt(int fd, const std::string& path, void* data, size_t bytes, uint64_t offset) {
-  size_t got = 0;
-  if (const int error = ReadFullyAt(fd, data, bytes, offset, got); error != 0) return InputError("read", path, error);
-  if (got < bytes) return Corrupt(path, absl::StrCat("it ends at byte ", offset + got));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<UniqueFd> OpenFile(const std::string& path, uint64_t* size) {
-  // Without O_NONBLOCK, the open of a FIFO waits for a writer.
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!fd.valid()) return InputError("open", path, errno);
-  struct stat found;
-  if (fstat(fd.get(), &found) != 0) return InputError("read", path, errno);
-  if (!S_ISREG(found.st_mode)) {
-    return MakeError(Reason::kInputUnreadable,
-                     absl::StrCat(path, " is ", std::string(FileKind(found.st_mode)), ", no regular file"),
-                     {{"file", path}});
-  }
-  *size = static_cast<uint64_t>(found.st_size);
-  return fd;
-}
-
 }  // namespace
 
-IndexedReader::IndexedReader(std::string prefix, UniqueFd idx_fd, UniqueFd bin_fd)
-    : prefix_(std::move(prefix)), idx_fd_(std::move(idx_fd)), bin_fd_(std::move(bin_fd)) {}
+IndexedReader::IndexedReader(std::string prefix, RangedInput idx, RangedInput bin)
+    : prefix_(std::move(prefix)), idx_(std::move(idx)), bin_(std::move(bin)) {}
+
+absl::Status IndexedReader::ReadIndex(uint64_t offset, void* to, size_t size) const {
+  CAIRN_ASSIGN_OR_RETURN(const size_t got, idx_.Read(offset, to, size));
+  return got == size ? absl::OkStatus() : Corrupt(IdxPath(prefix_), absl::StrCat("it ends at byte ", offset + got));
+}
 
 absl::StatusOr<std::unique_ptr<IndexedReader>> IndexedReader::Open(const std::string& prefix) {
   const std::string idx = IdxPath(prefix);
-  uint64_t idx_bytes = 0, bin_bytes = 0;
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd idx_fd, OpenFile(idx, &idx_bytes));
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd bin_fd, OpenFile(BinPath(prefix), &bin_bytes));
-  auto reader = std::unique_ptr<IndexedReader>(new IndexedReader(prefix, std::move(idx_fd), std::move(bin_fd)));
-  reader->bin_bytes_ = bin_bytes;
+  CAIRN_ASSIGN_OR_RETURN(RangedInput idx_file, RangedInput::Open(idx));
+  CAIRN_ASSIGN_OR_RETURN(RangedInput bin_file, RangedInput::Open(BinPath(prefix)));
+  const uint64_t idx_bytes = idx_file.bytes(), bin_bytes = bin_file.bytes();
+  auto reader = std::unique_ptr<IndexedReader>(new IndexedReader(prefix, std::move(idx_file), std::move(bin_file)));
 
   if (idx_bytes < kIndexHeaderBytes) {
     return Corrupt(idx, absl::StrCat("it has ", idx_bytes, " bytes, fewer than a header's ", kIndexHeaderBytes));
   }
   char bytes[kIndexHeaderBytes];
-  CAIRN_RETURN_IF_ERROR(ReadAt(reader->idx_fd_.get(), idx, bytes, sizeof bytes, 0));
+  CAIRN_RETURN_IF_ERROR(reader->ReadIndex(0, bytes, sizeof bytes));
   if (std::string_view(bytes, kIndexMagic.size()) != kIndexMagic) {
     const bool legacy = std::string_view(bytes, 6) == "TNTIDX";
     return Corrupt(idx, legacy ? "it is of Megatron's old lazy/cached format; make the dataset again with mmap"
@@ -105,11 +79,10 @@ absl::StatusOr<std::unique_ptr<IndexedReader>> IndexedReader::Open(const std::st
 
 template <typename T>
 absl::Status IndexedReader::Visit(uint64_t offset, uint64_t count, Visitor<T> visitor) const {
-  const std::string path = IdxPath(prefix_);
-  std::vector<T> values(static_cast<size_t>(std::min<uint64_t>(count, kPieceBytes / sizeof(T))));
+  std::vector<T> values(static_cast<size_t>(std::min<uint64_t>(count, idx_.best_piece() / sizeof(T))));
   while (count > 0) {
     const size_t taken = static_cast<size_t>(std::min<uint64_t>(count, values.size()));
-    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), path, values.data(), taken * sizeof(T), offset));
+    CAIRN_RETURN_IF_ERROR(ReadIndex(offset, values.data(), taken * sizeof(T)));
     CAIRN_RETURN_IF_ERROR(visitor(values.data(), taken));
     offset += taken * sizeof(T);
     count -= taken;
@@ -126,7 +99,7 @@ absl::Status IndexedReader::VisitLengthsAndPointers(
   uint64_t offset = header_.pointers_offset();
   return VisitLengths([&](const int32_t* lengths, size_t count) -> absl::Status {
     pointers.resize(count);
-    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), IdxPath(prefix_), pointers.data(), count * 8, offset));
+    CAIRN_RETURN_IF_ERROR(ReadIndex(offset, pointers.data(), count * 8));
     offset += count * 8;
     return visitor(lengths, pointers.data(), count);
   });

@@ -10,8 +10,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file/unique_fd.h"
 #include "corpus/indexed/indexed_format.h"
+#include "corpus/io/ranged_input.h"
 
 namespace cairn::corpus {
 
@@ -21,7 +21,8 @@ class IndexedReader {
  public:
   // Reads the header and compares the sizes of both files with it. The size also tells whether there are modes.
   // INPUT_UNREADABLE: a file is missing, cannot be read or is no regular file. INDEX_CORRUPT: it is no such index, its
-  // dtype or version is unknown, or its size does not fit the counts; the message names file and numbers.
+  // dtype or version is unknown, or its size does not fit the counts; the message names file and numbers. Of objects
+  // also the errors of ObjectStores.
   static absl::StatusOr<std::unique_ptr<IndexedReader>> Open(const std::string& prefix);
   IndexedReader(const IndexedReader&) = delete;
   IndexedReader& operator=(const IndexedReader&) = delete;
@@ -29,12 +30,13 @@ class IndexedReader {
   const IndexHeader& header() const { return header_; }
   bool multimodal() const { return multimodal_; }
   uint64_t documents() const { return header_.document_indices - 1; }
-  uint64_t bin_bytes() const { return bin_bytes_; }
-  uint64_t tokens() const { return bin_bytes_ / IndexedDtypeBytes(header_.dtype); }
+  uint64_t bin_bytes() const { return bin_.bytes(); }
+  uint64_t tokens() const { return bin_.bytes() / IndexedDtypeBytes(header_.dtype); }
   const std::string& prefix() const { return prefix_; }
-  int bin_fd() const { return bin_fd_.get(); }
+  // -1: it is an object.
+  int bin_fd() const { return bin_.fd(); }
 
-  // Passes each part of the index to the visitor in order, in pieces of up to some 100,000 numbers. Fails as the
+  // Passes each part of the index to the visitor in order, in pieces of up to some 100,000 numbers, of objects a million. Fails as the
   // visitor; INPUT_UNREADABLE.
   template <typename T>
   using Visitor = absl::FunctionRef<absl::Status(const T* values, size_t count)>;
@@ -46,16 +48,16 @@ class IndexedReader {
   absl::Status VisitModes(Visitor<int8_t> visitor) const;
 
  private:
-  IndexedReader(std::string prefix, UniqueFd idx_fd, UniqueFd bin_fd);
+  IndexedReader(std::string prefix, RangedInput idx, RangedInput bin);
+  absl::Status ReadIndex(uint64_t offset, void* to, size_t size) const;
   template <typename T>
   absl::Status Visit(uint64_t offset, uint64_t count, Visitor<T> visitor) const;
 
   const std::string prefix_;
-  const UniqueFd idx_fd_;
-  const UniqueFd bin_fd_;
+  const RangedInput idx_;
+  const RangedInput bin_;
   IndexHeader header_{};
   bool multimodal_ = false;
-  uint64_t bin_bytes_ = 0;
 };
 
 struct IndexedStatistics {

@@ -38,11 +38,6 @@ absl::Status Convert(std::span<const uint32_t> tokens, IndexedDtype dtype, std::
   return absl::OkStatus();
 }
 
-std::string DirectoryOf(const std::string& prefix) {
-  const size_t slash = prefix.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : prefix.substr(0, slash);
-}
-
 }  // namespace
 
 IndexedWriter::IndexedWriter(std::string prefix, Options options, std::unique_ptr<OutputFile> bin, Spool lengths,
@@ -58,7 +53,7 @@ IndexedWriter::IndexedWriter(std::string prefix, Options options, std::unique_pt
 absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(const std::string& prefix, Options options) {
   CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(prefix)));
   CAIRN_ASSIGN_OR_RETURN(auto bin, OutputFile::Create(BinPath(prefix), {}));
-  const std::string directory = DirectoryOf(prefix);
+  const std::string directory = ScratchDirectoryFor(BinPath(prefix));
   auto writer = std::unique_ptr<IndexedWriter>(
       new IndexedWriter(prefix, options, std::move(bin), Spool(directory), Spool(directory), Spool(directory)));
   const int64_t first = 0;

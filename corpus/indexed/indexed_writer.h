@@ -1,5 +1,6 @@
 // Writes a pair P.bin, P.idx, byte for byte as Megatron's IndexedDatasetBuilder, with memory that does not grow with
-// the number of documents: lengths and document indices wait in nameless files beside the output until the end.
+// the number of documents: lengths and document indices wait in nameless files until the end, beside the output or, if
+// that is in an object store, where ScratchDirectoryFor says.
 #ifndef CAIRN_CORPUS_INDEXED_INDEXED_WRITER_H_
 #define CAIRN_CORPUS_INDEXED_INDEXED_WRITER_H_
 
@@ -18,7 +19,7 @@ namespace cairn::corpus {
 
 // Only one thread may use it at a time. Documents must come in the order of the dataset. Neither file gets its name
 // before Finish has succeeded; without Finish, nothing is left. After an error, drop the writer. It takes about 5 MiB
-// of memory.
+// of memory; for an object store 40 MiB and more (object_output.h).
 class IndexedWriter {
  public:
   struct Options {

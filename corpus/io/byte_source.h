@@ -33,6 +33,7 @@ struct SourceOptions {
   const std::atomic<bool>* stop = nullptr;  // checked between reads
   // Counts the bytes of the file itself as they are read; compressed ones, if it is compressed.
   std::atomic<uint64_t>* file_bytes = nullptr;
+  uint64_t read_ahead = uint64_t{32} << 20;  // of an object: the memory for what is read, 2 MiB or more
 };
 
 }  // namespace cairn::corpus

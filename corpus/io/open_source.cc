@@ -18,6 +18,8 @@
 #include "common/status/status.h"
 #include "corpus/io/decoder.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/object_source.h"
+#include "corpus/io/object_stores.h"
 
 namespace cairn::corpus {
 namespace {
@@ -167,6 +169,7 @@ Compression CompressionOf(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
                                                             const SourceOptions& options) {
+  if (ObjectStores* const stores = StoresOf(path)) return OpenObjectSource(*stores, path, begin, soft_end, options);
   bool direct = options.direct;
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
   if (!fd.valid() && errno == EINVAL && direct) {

@@ -17,6 +17,7 @@
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/hidden_file.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
@@ -37,12 +38,14 @@ UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
 }  // namespace
 
 absl::Status RemoveReplaced(std::span<const std::string> paths) {
+  if (paths.empty()) return absl::OkStatus();
+  if (ObjectStores* const stores = StoresOf(paths.front())) return stores->Remove({paths.begin(), paths.end()});
   for (const std::string& path : paths) {
     CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindReplaceable(path));
     if (unlink(place.path.c_str()) != 0 && errno != ENOENT) return OutputError("replace", path, errno);
   }
   // After a power cut too, no old file may stand beside a new one.
-  return paths.empty() ? absl::OkStatus() : SyncDirectoryOf(paths.front());
+  return SyncDirectoryOf(paths.front());
 }
 
 OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, const Options& options)
@@ -58,8 +61,16 @@ OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, 
   if (auto thread = StartThread("to write", [this] { WriteLoop(); }); thread.ok()) thread_ = *std::move(thread);
 }
 
+OutputFile::OutputFile(std::string path, std::unique_ptr<ObjectOutput> object)
+    : path_(std::move(path)), object_(std::move(object)), buffer_bytes_(0), stop_(nullptr), direct_(true) {}
+
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, options.stream ? FindOutputPlace(path) : FindReplaceable(path));
+  if (place.object) {
+    CAIRN_ASSIGN_OR_RETURN(auto object,
+                           ObjectOutput::Create(*StoresOf(place.path), place.path, options.object_parts));
+    return std::unique_ptr<OutputFile>(new OutputFile(place.path, std::move(object)));
+  }
   if (place.stream) {
     CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, OpenStream(place));
     return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), "", std::move(fd), false, options));
@@ -198,6 +209,7 @@ absl::Status OutputFile::WaitForWrites() {
 }
 
 absl::Status OutputFile::Append(std::string_view bytes) {
+  if (object_ != nullptr) return object_->Append(bytes);
   while (!bytes.empty()) {
     const size_t taken = std::min(bytes.size(), buffer_bytes_ - filled_);
     std::memcpy(current_.data() + filled_, bytes.data(), taken);
@@ -215,6 +227,7 @@ absl::StatusOr<OutputFile::Position> OutputFile::Checkpoint() {
 }
 
 absl::Status OutputFile::Finish() {
+  if (object_ != nullptr) return object_->Finish();
   if (finished_) return absl::OkStatus();
   if (filled_ > 0) {
     const size_t padded = RoundUpToIo(filled_);
@@ -231,6 +244,7 @@ absl::Status OutputFile::Finish() {
 }
 
 absl::Status OutputFile::Publish() {
+  if (object_ != nullptr) return object_->Publish();
   CAIRN_RETURN_IF_ERROR(Finish());
   if (stream()) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(PublishFile(partial_path_, path_, AtomicWriteOptions::Durable::kBytes));

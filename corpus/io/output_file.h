@@ -1,7 +1,8 @@
 // Writes a file that gets its name only when it is whole: bytes are appended to a hidden file beside it, which is
 // synced and renamed at the end. A link is followed, and stays (output_place.h). Writes go around the page cache
 // (O_DIRECT) where the file system allows it, from a thread of their own, so the caller computes while the disk writes.
-// Buffered writing would cost about three seconds of kernel time per gigabyte.
+// Buffered writing would cost about three seconds of kernel time per gigabyte. An object is sent in parts
+// (object_output.h), and there is no hidden file.
 #ifndef CAIRN_CORPUS_IO_OUTPUT_FILE_H_
 #define CAIRN_CORPUS_IO_OUTPUT_FILE_H_
 
@@ -22,6 +23,7 @@
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
 #include "common/resources/aligned_buffer.h"
+#include "corpus/io/object_output.h"
 
 namespace cairn::corpus {
 
@@ -37,6 +39,7 @@ class OutputFile {
     // hidden file then, and neither Checkpoint nor Resume.
     bool stream = false;
     const std::atomic<bool>* stop = nullptr;  // once it is set, a stream that takes nothing is given up; may be null
+    int object_parts = 4;  // of an object: as ObjectOutput::Create; the buffers above are not used then
   };
   // Says where a file stood at a Checkpoint. Resume needs it.
   struct Position {
@@ -45,7 +48,8 @@ class OutputFile {
   };
 
   // BAD_REQUEST: as FindReplaceable, or FindOutputPlace and OpenStream if the options allow a stream. NO_SPACE,
-  // STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created (for example, the directory is missing).
+  // STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created (for example, the directory is missing). Of an
+  // object also as ObjectOutput::Create.
   // Removes what killed runs have left beside the file, unless the options name a hidden file.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(std::string path, Options options);
   // Goes on with the hidden file `options.partial_path` from `position`, and cuts off what lies behind it.
@@ -58,7 +62,7 @@ class OutputFile {
   // The next call reports errors of earlier writes: NO_SPACE, STORAGE_ERROR; INTERRUPTED of a stream.
   absl::Status Append(std::string_view bytes);
 
-  // Waits until all whole buffers are on disk. FSYNC_FAILED, NO_SPACE, STORAGE_ERROR.
+  // Waits until all whole buffers are on disk. Not for objects. FSYNC_FAILED, NO_SPACE, STORAGE_ERROR.
   absl::StatusOr<Position> Checkpoint();
 
   // Writes the rest, cuts the file to its length and syncs it. The file keeps its hidden name, and nothing can be
@@ -72,11 +76,12 @@ class OutputFile {
   // Makes the destructor leave the hidden file, because another process will resume it.
   void Keep() { keep_ = true; }
 
-  uint64_t bytes() const { return written_ + filled_; }
+  uint64_t bytes() const { return object_ != nullptr ? object_->bytes() : written_ + filled_; }
   bool direct() const { return direct_; }
+  bool is_object() const { return object_ != nullptr; }
   // Returns where the file stands or will stand, without links; of a stream, the name that was given.
   const std::string& path() const { return path_; }
-  // Empty: a stream.
+  // Empty: a stream or an object.
   const std::string& partial_path() const { return partial_path_; }
   // Returns what keeps the hidden file from being taken for one that was left, also when this object is gone.
   UniqueFd Hold() const { return UniqueFd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)); }
@@ -89,6 +94,7 @@ class OutputFile {
   };
 
   OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, const Options& options);
+  OutputFile(std::string path, std::unique_ptr<ObjectOutput> object);
   void WriteLoop();
   absl::Status SubmitBuffer();
   absl::Status WaitForWrites();
@@ -97,6 +103,7 @@ class OutputFile {
   bool stream() const { return partial_path_.empty(); }
 
   const std::string path_;
+  const std::unique_ptr<ObjectOutput> object_;  // does all of the work; null: a file or a stream
   const std::string partial_path_;
   const UniqueFd fd_;
   const size_t buffer_bytes_;
@@ -119,11 +126,11 @@ class OutputFile {
   std::thread thread_;
 };
 
-// Removes the files of one directory that a new set is about to replace, in this order; those that are not there do not
-// matter. Of a link, the file goes that it leads to. Sets of files that belong together are replaced so: all new ones
+// Removes the files or objects of one directory that a new set is about to replace, in this order; those that are not
+// there do not matter. Of a link, the file goes that it leads to. Sets of files that belong together are replaced so: all new ones
 // are written and synced, the old ones go, the new ones get their names. So a full disk changes nothing, and a kill
 // leaves a set that lacks files, which its readers can see, but never a mixture of two. STORAGE_READ_ONLY,
-// STORAGE_ERROR, FSYNC_FAILED.
+// STORAGE_ERROR, FSYNC_FAILED; of objects also as ObjectStores::Remove.
 absl::Status RemoveReplaced(std::span<const std::string> paths);
 
 }  // namespace cairn::corpus

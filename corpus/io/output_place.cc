@@ -21,6 +21,7 @@
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/file_kind.h"
+#include "corpus/io/object_stores.h"
 
 namespace cairn::corpus {
 namespace {
@@ -31,6 +32,13 @@ absl::Status IsDirectory(const std::string& path) {
   const std::string inside = absl::StrCat(path, path.ends_with('/') ? "" : "/", "NAME");
   return MakeError(Reason::kBadRequest, absl::StrCat("write ", path, ": it is a directory, and the output is a file"),
                    {{"file", path}, {"next", absl::StrCat("Give the file's name too: ", inside)}});
+}
+
+absl::StatusOr<OutputPlace> FindObjectPlace(const ObjectStores& stores, const std::string& address) {
+  if (address.ends_with('/')) return IsDirectory(address);
+  CAIRN_ASSIGN_OR_RETURN(std::string name, stores.NameOf(address));
+  if (std::count(name.begin(), name.end(), '/') <= 2) return IsDirectory(name);  // a bucket
+  return OutputPlace{.path = std::move(name), .object = true};
 }
 
 // Returns whether a link stands in /proc: it leads to an open file, which may have no name, and not to its text.
@@ -64,6 +72,7 @@ std::string LinkText(const std::string& path) {
 
 absl::StatusOr<OutputPlace> FindOutputPlace(const std::string& path) {
   if (path == "-") return OutputPlace{.path = path, .stream = true, .descriptor = STDOUT_FILENO};
+  if (const ObjectStores* const stores = StoresOf(path)) return FindObjectPlace(*stores, path);
   if (path.ends_with('/')) return IsDirectory(path);
   std::string place = path;
   struct stat found = {};
@@ -126,18 +135,32 @@ absl::StatusOr<UniqueFd> OpenStream(const OutputPlace& place) {
 }
 
 absl::Status CheckIsNoInput(const std::string& output, const std::string& input) {
-  struct stat out = {}, in = {};
-  if (stat(output.c_str(), &out) != 0 || stat(input.c_str(), &in) != 0) return absl::OkStatus();
-  if (!S_ISREG(out.st_mode) || out.st_dev != in.st_dev || out.st_ino != in.st_ino) return absl::OkStatus();
+  if (const ObjectStores* const stores = StoresOf(output)) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string name, stores->NameOf(output));
+    if (StoresOf(input) == nullptr || stores->NameOf(input).value_or("") != name) return absl::OkStatus();
+  } else {
+    struct stat out = {}, in = {};
+    if (stat(output.c_str(), &out) != 0 || stat(input.c_str(), &in) != 0) return absl::OkStatus();
+    if (!S_ISREG(out.st_mode) || out.st_dev != in.st_dev || out.st_ino != in.st_ino) return absl::OkStatus();
+  }
   return MakeError(Reason::kBadRequest, absl::StrCat("write ", output, ": it is the input, which would be lost"),
                    {{"file", output}, {"next", "Give the output another name."}});
 }
 
 absl::Status MakeDirectoryOf(const std::string& path) {
+  if (StoresOf(path) != nullptr) return absl::OkStatus();
   const std::string directory = DirectoryOf(path);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   return error ? OutputError("create", directory, error.value()) : absl::OkStatus();
+}
+
+std::string ScratchDirectoryFor(const std::string& path) {
+  const auto place = FindOutputPlace(path);
+  if (place.ok() && !place->stream && !place->object) return DirectoryOf(place->path);
+  std::error_code error;
+  const std::string directory = std::filesystem::temp_directory_path(error).string();
+  return error ? "/tmp" : directory;
 }
 
 }  // namespace cairn::corpus

@@ -16,10 +16,12 @@ struct OutputPlace {
   std::string path;
   bool stream = false;  // a device, a FIFO, or a descriptor of this process: it takes bytes in order, and has no end
   int descriptor = -1;  // of a stream that this process has open already ("-", /dev/stdout, /dev/fd/3), its number
+  bool object = false;  // the path is an address in an object store
 };
 
-// Follows `path`; "-" is standard output. Nothing has to stand there yet. BAD_REQUEST: it is a directory.
-// STORAGE_ERROR: a link leads in a circle, or cannot be read.
+// Follows `path`; "-" is standard output. Nothing has to stand there yet. It asks nothing of an object store.
+// BAD_REQUEST: it is a directory, or no address. UNSUPPORTED: it is in a kind of store that is not known. STORAGE_ERROR:
+// a link leads in a circle, or cannot be read.
 absl::StatusOr<OutputPlace> FindOutputPlace(const std::string& path);
 
 // Does the same for a file that a new one will replace as a whole. BAD_REQUEST: also a stream, which cannot be
@@ -34,9 +36,13 @@ absl::StatusOr<UniqueFd> OpenStream(const OutputPlace& place);
 // BAD_REQUEST. Streams and files that do not stand there yet are allowed.
 absl::Status CheckIsNoInput(const std::string& output, const std::string& input);
 
-// Makes the directory of `path` and those above it, as far as they are missing. NO_SPACE, STORAGE_READ_ONLY,
-// STORAGE_ERROR.
+// Makes the directory of `path` and those above it, as far as they are missing; an object needs none. NO_SPACE,
+// STORAGE_READ_ONLY, STORAGE_ERROR.
 absl::Status MakeDirectoryOf(const std::string& path);
+
+// Returns the directory for the temporary files of whoever writes `path`: the one that it stands in; of a stream or an
+// object, that of TMPDIR, or /tmp.
+std::string ScratchDirectoryFor(const std::string& path);
 
 }  // namespace cairn::corpus
 

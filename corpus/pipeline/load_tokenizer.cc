@@ -16,6 +16,7 @@
 #include "corpus/bpe/build_tokenizer.h"
 #include "corpus/bpe/json_reader.h"
 #include "corpus/bpe/tokenizer_files.h"
+#include "corpus/io/input_path.h"
 #include "corpus/pipeline/normalizer.h"
 #include "corpus/pipeline/pipeline_tokenizer.h"
 #include "corpus/pipeline/pre_tokenizer.h"
@@ -195,10 +196,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParsePipeline(const std::string& cont
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path, const BpeLoadOptions& options) {
-  std::error_code error;
-  const fs::path model = fs::is_directory(path, error) ? fs::path(path) / "tokenizer.model" : fs::path(path);
-  if (model.extension() == ".model" && fs::exists(model, error) &&
-      !(model != path && fs::exists(fs::path(path) / "tokenizer.json", error))) {
+  const fs::path model = IsInputDirectory(path) ? fs::path(path) / "tokenizer.model" : fs::path(path);
+  if (model.extension() == ".model" && InputStands(model.string()) &&
+      !(model != path && InputStands((fs::path(path) / "tokenizer.json").string()))) {
     CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(model.string()));
     return ParseSentencePiece(content, model.string());
   }

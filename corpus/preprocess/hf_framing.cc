@@ -1,29 +1,18 @@
 #include "corpus/preprocess/hf_framing.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/input_path.h"
 
 namespace cairn::corpus {
 namespace {
 
 using Json = nlohmann::json;
-
-absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf()))) {
-    return MakeError(Reason::kInputUnreadable, absl::StrCat(path.string(), ": cannot be read"),
-                     {{"file", path.string()}});
-  }
-  return text.str();
-}
 
 class FramingReader {
  public:
@@ -124,15 +113,14 @@ class FramingReader {
 
 absl::StatusOr<HfFiles> ReadHfFiles(const std::string& path) {
   namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path file = fs::is_directory(path, error) ? fs::path(path) / "tokenizer.json" : fs::path(path);
+  const fs::path file = IsInputDirectory(path) ? fs::path(path) / "tokenizer.json" : fs::path(path);
   HfFiles files;
-  CAIRN_ASSIGN_OR_RETURN(files.tokenizer_json, ReadFile(file));
+  CAIRN_ASSIGN_OR_RETURN(files.tokenizer_json, ReadInput(file.string()));
   for (const auto& [name, text] : {std::pair("tokenizer_config.json", &files.tokenizer_config),
                                    std::pair("special_tokens_map.json", &files.special_tokens_map)}) {
     const fs::path beside = file.parent_path() / name;
-    if (!fs::exists(beside, error)) continue;
-    CAIRN_ASSIGN_OR_RETURN(*text, ReadFile(beside));
+    if (!InputStands(beside.string())) continue;
+    CAIRN_ASSIGN_OR_RETURN(*text, ReadInput(beside.string()));
   }
   return files;
 }

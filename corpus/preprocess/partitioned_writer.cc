@@ -1,11 +1,11 @@
 #include "corpus/preprocess/partitioned_writer.h"
 
 #include <cstring>
-#include <filesystem>
 #include <span>
 #include <utility>
 
 #include "common/status/status.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
@@ -25,8 +25,7 @@ absl::StatusOr<std::unique_ptr<PartitionedWriter>> PartitionedWriter::Create(con
                                                                              IndexedDtype dtype, int partitions) {
   CAIRN_ASSIGN_OR_RETURN(auto writer, IndexedWriter::Create(prefix, {.dtype = dtype}));
   std::unique_ptr<PartitionedWriter> result(new PartitionedWriter(std::move(writer), partitions));
-  const std::filesystem::path parent = std::filesystem::path(prefix).parent_path();
-  const std::string directory = parent.empty() ? std::string(".") : parent.string();
+  const std::string directory = ScratchDirectoryFor(BinPath(prefix));
   for (int i = 1; i < partitions; ++i) result->waiting_.emplace_back(directory);
   return result;
 }

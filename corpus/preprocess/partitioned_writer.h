@@ -16,7 +16,7 @@ namespace cairn::corpus {
 
 // With n partitions, document i belongs to partition i mod n, and the output has the documents of partition 0, then
 // those of 1, and so on. Add writes the documents of partition 0 into the output; the others wait in nameless files
-// beside it until Finish. Not thread-safe. Fails as IndexedWriter.
+// where those of IndexedWriter do, until Finish. Not thread-safe. Fails as IndexedWriter.
 class PartitionedWriter {
  public:
   static absl::StatusOr<std::unique_ptr<PartitionedWriter>> Create(const std::string& prefix, IndexedDtype dtype,

@@ -1,7 +1,5 @@
 #include "corpus/preprocess/preprocess.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/io/ordered_work.h"
+#include "corpus/io/output_file.h"
 #include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/partitioned_writer.h"
 
@@ -117,8 +116,8 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
     if (!status.ok()) {
       // The pairs of other keys are whole, but the call as a whole has failed, so they are removed.
       for (size_t done = 0; done < i; ++done) {
-        unlink(IdxPath(report.keys[done].prefix).c_str());
-        unlink(BinPath(report.keys[done].prefix).c_str());
+        const std::string& prefix = report.keys[done].prefix;
+        RemoveReplaced({{IdxPath(prefix), BinPath(prefix)}}).IgnoreError();  // the failure is told already
       }
       return status;
     }

@@ -4,14 +4,13 @@
 
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/input_path.h"
 
 namespace cairn::corpus {
 namespace {
@@ -88,17 +87,16 @@ absl::StatusOr<PunktModel> LoadPunktModel(const std::string& directory) {
   for (const auto& [name, text] :
        {std::pair(kAbbreviations, &files.abbrev_types), std::pair(kStarters, &files.sent_starters),
         std::pair(kCollocations, &files.collocations), std::pair(kContexts, &files.ortho_context)}) {
-    const std::filesystem::path path = std::filesystem::path(directory) / name;
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream content;
-    if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(content << file.rdbuf()))) {
+    const std::string path = (std::filesystem::path(directory) / name).string();
+    absl::StatusOr<std::string> content = ReadInput(path);
+    if (HasReason(content.status(), Reason::kInputUnreadable)) {
       return MakeError(
           Reason::kInputUnreadable,
-          absl::StrCat(path.string(), ": cannot be read; a Punkt model is a directory with ", kAbbreviations, ", ",
-                       kStarters, ", ", kCollocations, " and ", kContexts, ", as nltk's punkt_tab/english"),
-          {{"file", path.string()}});
+          absl::StrCat(std::string(content.status().message()), "; a Punkt model is a directory with ", kAbbreviations,
+                       ", ", kStarters, ", ", kCollocations, " and ", kContexts, ", as nltk's punkt_tab/english"),
+          {{"file", path}});
     }
-    *text = std::move(content).str();
+    CAIRN_ASSIGN_OR_RETURN(*text, std::move(content));
   }
   return ParsePunktModel(files, directory);
 }

@@ -1,10 +1,8 @@
 #include "corpus/sampler/description.h"
 
-#include <fcntl.h>
 #include <openssl/evp.h>
 
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -13,10 +11,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/file/full_transfer.h"
-#include "common/file/unique_fd.h"
 #include "common/status/reason.h"
-#include "corpus/io/errno_status.h"
+#include "common/status/status.h"
+#include "corpus/io/ranged_input.h"
 
 namespace cairn::corpus {
 namespace {
@@ -164,13 +161,9 @@ std::string DescriptionHash(std::string_view description) {
 }
 
 absl::StatusOr<Json> ReadTokenizerIdentifiers(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return InputError("open", path, errno);
+  CAIRN_ASSIGN_OR_RETURN(const RangedInput file, RangedInput::Open(path));
   std::string content(kMostIdentifierBytes + 1, '\0');
-  size_t got = 0;
-  if (const int error = ReadFullyAt(fd.get(), content.data(), content.size(), 0, got); error != 0) {
-    return InputError("read", path, error);
-  }
+  CAIRN_ASSIGN_OR_RETURN(const size_t got, file.Read(0, content.data(), content.size()));
   const auto bad = [&path](const char* fault) {
     return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": ", fault),
                      {{"file", path},

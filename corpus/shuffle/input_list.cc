@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +19,8 @@
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/files_below.h"
+#include "corpus/io/object_inputs.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 #include "corpus/shuffle/line_key.h"
 
@@ -46,6 +50,7 @@ absl::StatusOr<std::vector<std::string>> FilesMatching(const std::string& patter
 
 absl::StatusOr<std::vector<std::string>> PathsOf(const std::string& argument) {
   if (argument == "-") return std::vector<std::string>{argument};
+  if (ObjectStores* const stores = StoresOf(argument)) return FindObjects(*stores, argument);
   struct stat found;
   if (stat(argument.c_str(), &found) != 0) {
     if (argument.find_first_of("*?[") != std::string::npos) return FilesMatching(argument);
@@ -55,10 +60,31 @@ absl::StatusOr<std::vector<std::string>> PathsOf(const std::string& argument) {
   return std::vector<std::string>{argument};
 }
 
+absl::StatusOr<InputFile> CheckedSize(InputFile input) {
+  if (input.size <= kMaxOffset) return input;
+  return MakeError(Reason::kUnsupported, absl::StrCat(input.path, " is above 16 TiB; split it"),
+                   {{"file", input.path}});
+}
+
+absl::StatusOr<InputFile> DescribeObject(ObjectStores& stores, InputFile input) {
+  std::optional<ObjectStores::Known> known = stores.Recall(input.path);
+  if (!known.has_value()) {  // a listing did not tell enough
+    CAIRN_ASSIGN_OR_RETURN(const auto reader, stores.Open(input.path));
+    known = {reader->bytes(), reader->identity()};
+  }
+  input.compression = CompressionOf(input.path);
+  input.rereadable = input.object = true;
+  input.seekable = input.compression == Compression::kNone;
+  input.size = known->bytes;
+  input.identity = known->identity;
+  return CheckedSize(std::move(input));
+}
+
 absl::StatusOr<InputFile> Describe(const std::string& path) {
   InputFile input;
   input.path = path;
   if (path == "-") return input;
+  if (ObjectStores* const stores = StoresOf(path)) return DescribeObject(*stores, std::move(input));
   struct stat found;
   if (stat(path.c_str(), &found) != 0) return InputError("open", path, errno);
   if (access(path.c_str(), R_OK) != 0) return InputError("open", path, errno);
@@ -67,10 +93,7 @@ absl::StatusOr<InputFile> Describe(const std::string& path) {
   input.seekable = input.rereadable && input.compression == Compression::kNone;
   input.size = input.rereadable ? static_cast<uint64_t>(found.st_size) : 0;
   input.modified_ns = found.st_mtim.tv_sec * 1'000'000'000 + found.st_mtim.tv_nsec;
-  if (input.size > kMaxOffset) {
-    return MakeError(Reason::kUnsupported, absl::StrCat(path, " is above 16 TiB; split it"), {{"file", path}});
-  }
-  return input;
+  return CheckedSize(std::move(input));
 }
 
 }  // namespace
@@ -82,6 +105,8 @@ absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>
   for (const std::string& argument : arguments) {
     const absl::StatusOr<std::vector<std::string>> paths = PathsOf(argument);
     if (!paths.ok()) {
+      // What a store has answered says itself what to do.
+      if (!HasReason(paths.status(), Reason::kInputUnreadable)) return paths.status();
       errors.emplace_back(paths.status().message());
       continue;
     }

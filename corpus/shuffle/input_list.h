@@ -14,18 +14,20 @@ namespace cairn::corpus {
 struct InputFile {
   std::string path;
   Compression compression = Compression::kNone;
-  bool seekable = false;    // a plain regular file, which can be read from any offset
-  bool rereadable = false;  // a regular file, which can be read again
+  bool seekable = false;    // a plain regular file or object, which can be read from any offset
+  bool rereadable = false;  // a regular file or object, which can be read again
+  bool object = false;      // it is in an object store
   uint64_t size = 0;        // on disk; 0 for pipes
   int64_t modified_ns = 0;
+  std::string identity;     // of an object: differs from that of every other one
   uint64_t data_start = 0;  // decompressed offset of the first byte behind the header lines
 };
 
 // Each argument is a file, a pattern (`*`, `?`, `[...]`), a directory (all regular files below it except hidden ones),
-// or "-". The files of a pattern or directory are sorted by name without the ending of a compression, so that the list,
+// or "-"; files, patterns and directories may also be in an object store (object_inputs.h). The files of a pattern or directory are sorted by name without the ending of a compression, so that the list,
 // and with it the shuffle, stays the same when files are compressed. INPUT_UNREADABLE: nothing is there, nothing
 // matches, or there is no permission (all such arguments are named). UNSUPPORTED: there are too many files, or too
-// large ones.
+// large ones. Else the errors of ObjectStores.
 absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>& arguments);
 
 // Reads the first `lines` lines of every file, sets each data_start, and returns these lines with their separators (it

@@ -15,6 +15,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/output_place.h"
 #include "corpus/shuffle/shuffle_job.h"
@@ -28,6 +29,8 @@ constexpr uint64_t kSlack = uint64_t{16} << 20;         // the contract allows t
 constexpr uint64_t kSmallThings = uint64_t{6} << 20;    // stacks, heap, what the kernel rounds up
 constexpr uint64_t kOutputBuffers = uint64_t{3} << 20;  // for OutputFile
 constexpr uint64_t kFrameMemory = uint64_t{4} << 20;    // for one compressing thread: text, frame, tables
+constexpr uint64_t kObjectPart = uint64_t{8} << 20;     // of an output in an object store
+constexpr uint64_t kStoreMemory = uint64_t{8} << 20;    // for the requests to an object store
 constexpr uint64_t kDecoderMemory = uint64_t{1} << 20;  // for one reader of compressed files, without its window
 constexpr uint64_t kLeastRegion = uint64_t{8} << 20;
 constexpr size_t kSampleBytes = 256 << 10;
@@ -52,6 +55,7 @@ absl::Status Validate(const ShuffleOptions& options) {
     return bad("give one of --split-lines, --split-bytes and --split-files");
   }
   if (options.split_files > 1'000'000) return bad("--split-files is above 1000000");
+  CAIRN_RETURN_IF_ERROR(CheckIsLocal("--temp-dir", options.temp_dir, "the temporary file is written and read at random"));
   if (options.threads < 1) return bad("--threads must be at least 1");
   if (options.memory < kMinShuffleMemory) {
     return MakeError(
@@ -71,15 +75,14 @@ absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
                      splits ? "has no parts" : "cannot be gone on with after an interruption"),
         {{"next", absl::StrCat("Give --output a file's name, or leave ", splits ? "the split" : "--resume", " out.")}});
   }
+  if (place.object && options.resume) {
+    return MakeError(Reason::kUnsupported,
+                     absl::StrCat(place.path, " is in an object store, where no hidden file can be gone on with"),
+                     {{"file", place.path}, {"next", "Leave --resume out, or give --output a path of this machine."}});
+  }
   // The parts' names are made of the one that was given, whatever stands there.
-  if (splits) place.path = options.output;
+  if (splits && !place.object) place.path = options.output;
   return place;
-}
-
-std::string TemporaryDirectory() {
-  std::error_code error;
-  const std::string directory = fs::temp_directory_path(error).string();
-  return error ? "/tmp" : directory;
 }
 
 std::string DirectoryOf(const std::string& path) {
@@ -105,14 +108,18 @@ uint64_t SampleLineBytes(const ShuffleJob& job) {
   return lines == 0 ? std::max<uint64_t>(bytes, 64) : bytes / lines;
 }
 
-// Divides the memory that the budget leaves.
-absl::Status Plan(ShuffleJob& job) {
+// Divides the memory that the budget leaves. `object_parts` is that of an output in an object store, else 0.
+absl::Status Plan(ShuffleJob& job, int object_parts) {
   const bool compressed = std::any_of(job.inputs.begin(), job.inputs.end(),
                                       [](const InputFile& input) { return input.compression != Compression::kNone; });
   const bool piped =
       std::any_of(job.inputs.begin(), job.inputs.end(), [](const InputFile& i) { return !i.rereadable; });
+  const bool objects =
+      std::any_of(job.inputs.begin(), job.inputs.end(), [](const InputFile& input) { return input.object; });
   uint64_t budget = job.options.memory + kSlack;
-  uint64_t reserved = ResidentBytes() + kSmallThings + kOutputBuffers;
+  uint64_t reserved = ResidentBytes() + kSmallThings;
+  reserved += object_parts == 0 ? kOutputBuffers : kObjectPart * static_cast<uint64_t>(object_parts + 1);
+  if (objects || object_parts > 0) reserved += kStoreMemory;
   int threads = job.options.threads;
   // Little memory allows few threads, because each costs stacks and buffers.
   threads = static_cast<int>(std::min<uint64_t>(threads, job.options.memory / (uint64_t{8} << 20)));
@@ -128,6 +135,12 @@ absl::Status Plan(ShuffleJob& job) {
     const uint64_t window = zstd ? room : 0;
     if (zstd) job.source.max_window = window;
     reserved += (window + kDecoderMemory) * static_cast<uint64_t>(threads);
+  }
+  if (objects) {
+    threads = static_cast<int>(std::clamp<uint64_t>(job.options.memory / (uint64_t{32} << 20), 1, threads));
+    job.source.read_ahead =
+        std::clamp<uint64_t>(job.options.memory / 8 / static_cast<uint64_t>(threads), 4 << 20, 32 << 20);
+    reserved += job.source.read_ahead * static_cast<uint64_t>(threads);
   }
   if (reserved + kLeastRegion > budget) {
     return MakeError(Reason::kMemoryLimit,
@@ -165,7 +178,9 @@ std::string Fingerprint(const ShuffleJob& job, const std::string& header) {
   digester.Add(static_cast<uint64_t>(static_cast<unsigned char>(options.separator))).Add(options.range_bytes);
   digester.Add(fs::absolute(options.output).string());
   for (const InputFile& input : job.inputs) {
-    digester.Add(fs::absolute(input.path).string()).Add(input.size).Add(static_cast<uint64_t>(input.modified_ns));
+    digester.Add(input.object ? input.path : fs::absolute(input.path).string());
+    digester.Add(input.size).Add(static_cast<uint64_t>(input.modified_ns));
+    if (input.object) digester.Add(input.identity);
   }
   return DigestHex(digester.Finish());
 }
@@ -225,7 +240,7 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   job.source.stop = &stop;
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
   job.options.output = place.path;
-  if (options.temp_dir.empty()) job.options.temp_dir = place.stream ? TemporaryDirectory() : DirectoryOf(place.path);
+  if (options.temp_dir.empty()) job.options.temp_dir = ScratchDirectoryFor(place.path);
 
   CAIRN_ASSIGN_OR_RETURN(job.inputs, ListInputs(options.inputs));
   for (const InputFile& input : job.inputs) {
@@ -240,11 +255,13 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
                          ReadHeaders(job.inputs, options.header_lines, options.separator, job.source));
   job.ranges = DivideInputs(job.inputs, options.range_bytes);
   job.report.input_files = job.inputs.size();
-  CAIRN_RETURN_IF_ERROR(Plan(job));
-
   ShuffleOutputOptions output;
   output.path = place.path;
   output.stream = place.stream;
+  output.object = place.object;
+  output.object_parts = static_cast<int>(std::clamp<uint64_t>(options.memory / (uint64_t{64} << 20), 1, 4));
+  CAIRN_RETURN_IF_ERROR(Plan(job, place.object ? output.object_parts : 0));
+
   output.split_lines = options.split_lines;
   output.split_bytes = options.split_bytes;
   output.split_files = options.split_files;

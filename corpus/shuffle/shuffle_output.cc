@@ -19,6 +19,7 @@
 #include "corpus/io/errno_status.h"
 #include "corpus/io/frame_encoder.h"
 #include "corpus/io/hidden_file.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
@@ -59,6 +60,8 @@ OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
   file.direct = options_.direct;
   file.stream = options_.stream;
   file.stop = options_.stop;
+  file.object_parts = options_.object_parts;
+  if (options_.object) return file;
   if (!options_.partial_prefix.empty()) {
     file.partial_path = absl::StrCat(options_.partial_prefix, ".", part);
   } else if (Splits()) {
@@ -69,7 +72,7 @@ OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
 
 // Removes the hidden parts that killed runs have left, and makes the file by which others see that this run is alive.
 absl::Status ShuffleOutput::HoldParts() {
-  if (options_.stream) return absl::OkStatus();
+  if (options_.stream || options_.object) return absl::OkStatus();
   RemoveLeftHidden(options_.path, [&](std::string_view name) { return IsPartOf(options_.path, name); });
   while (Splits()) {
     token_ = FreshHiddenToken();
@@ -145,7 +148,9 @@ ShuffleOutput::~ShuffleOutput() {
   if (keep_ && file_ != nullptr) file_->Keep();
   if (!committed_ && !keep_ && !options_.stream) {
     file_.reset();
-    for (const Part& part : parts_) unlink(part.partial.c_str());
+    for (const Part& part : parts_) {
+      if (part.object == nullptr) unlink(part.partial.c_str());
+    }
   }
   if (!token_.empty()) unlink(HiddenName(options_.path, token_).c_str());
 }
@@ -177,6 +182,11 @@ absl::Status ShuffleOutput::ClosePart() {
   CAIRN_RETURN_IF_ERROR(file_->Finish());
   file_bytes_ += file_->bytes();
   direct_ = direct_ && file_->direct();
+  if (file_->is_object()) {
+    std::string path = file_->path();
+    parts_.push_back({"", std::move(path), std::move(file_)});
+    return absl::OkStatus();
+  }
   parts_.push_back({file_->partial_path(), file_->path()});
   file_->Keep();  // parts_ removes it if necessary
   if (!Splits() && !options_.stream) held_ = file_->Hold();
@@ -282,13 +292,18 @@ absl::Status ShuffleOutput::Finish() {
   return absl::OkStatus();
 }
 
+bool ShuffleOutput::StandsAsPart(const std::string& path) const {
+  if (ObjectStores* const stores = StoresOf(path)) return stores->Stands(path);
+  struct stat found;
+  return lstat(path.c_str(), &found) == 0 && !S_ISDIR(found.st_mode);
+}
+
 absl::Status ShuffleOutput::RemoveOlderParts(const std::vector<const Part*>& replaced) const {
   std::vector<std::string> older;
   for (const Part* const part : replaced) older.push_back(part->path);
-  struct stat found;
   for (uint64_t part = parts_.size();; ++part) {
     std::string path = PartPath(options_.path, part);
-    if (lstat(path.c_str(), &found) != 0 || S_ISDIR(found.st_mode)) break;
+    if (!StandsAsPart(path)) break;
     older.push_back(std::move(path));
   }
   // They are removed from the last one down, so that the parts of one set are always without a gap, which would hide
@@ -303,16 +318,24 @@ absl::Status ShuffleOutput::Commit() {
   const bool resumed = !options_.partial_prefix.empty();
   std::vector<const Part*> unnamed;
   for (const Part& part : parts_) {
+    if (part.object != nullptr) {
+      unnamed.push_back(&part);
+      continue;
+    }
     // After an interruption between two renames, the first ones are done already.
     const bool done = resumed && access(part.partial.c_str(), F_OK) != 0 && access(part.path.c_str(), F_OK) == 0;
     if (!done) unnamed.push_back(&part);
   }
   if (Splits()) CAIRN_RETURN_IF_ERROR(RemoveOlderParts(unnamed));
   for (const Part* const part : unnamed) {
+    if (part->object != nullptr) {
+      CAIRN_RETURN_IF_ERROR(part->object->Publish());
+      continue;
+    }
     CAIRN_RETURN_IF_ERROR(PublishFile(part->partial, part->path, AtomicWriteOptions::Durable::kBytes));
   }
   committed_ = true;
-  return SyncDirectoryOf(options_.path);
+  return options_.object ? absl::OkStatus() : SyncDirectoryOf(options_.path);
 }
 
 std::vector<std::string> ShuffleOutput::paths() const {

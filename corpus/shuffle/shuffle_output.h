@@ -1,5 +1,5 @@
-// Writes the output of a shuffle: one file or several parts, with header lines, perhaps compressed, and hidden until
-// all is whole.
+// Writes the output of a shuffle: one file or object, or several as its parts, with header lines, perhaps compressed,
+// and hidden until all is whole.
 #ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_OUTPUT_H_
 #define CAIRN_CORPUS_SHUFFLE_SHUFFLE_OUTPUT_H_
 
@@ -28,6 +28,8 @@ inline constexpr size_t kFrameBytes = 1 << 20;
 struct ShuffleOutputOptions {
   std::string path;     // no link, unless it is a stream
   bool stream = false;  // the path is a device, a FIFO or a descriptor (output_place.h), so there are no parts
+  bool object = false;  // the path is an address in an object store
+  int object_parts = 1;  // of an object: as OutputFile::Options has it
   // At most one of the three may be set. Bytes count before compression, with separators and header. A part has more
   // only if a single line does.
   uint64_t split_lines = 0;
@@ -92,6 +94,7 @@ class ShuffleOutput {
   struct Part {
     std::string partial;
     std::string path;
+    std::unique_ptr<OutputFile> object = nullptr;  // waits for its name; a file waits under its hidden name
   };
 
   explicit ShuffleOutput(ShuffleOutputOptions options);
@@ -101,6 +104,7 @@ class ShuffleOutput {
   absl::Status PlaceLine(uint64_t length);
   absl::Status OpenPart();
   absl::Status ClosePart();
+  bool StandsAsPart(const std::string& path) const;
   absl::Status RemoveOlderParts(const std::vector<const Part*>& replaced) const;
   absl::Status Write(std::string_view bytes);
   absl::Status WriteFrames();

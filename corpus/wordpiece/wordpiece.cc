@@ -3,13 +3,11 @@
 #include <simdjson.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/input_path.h"
 
 namespace cairn::corpus {
 namespace {
@@ -28,16 +26,11 @@ absl::StatusOr<std::unique_ptr<WordPieceTokenizer>> WordPieceTokenizer::FromVoca
 
 absl::StatusOr<std::unique_ptr<WordPieceTokenizer>> WordPieceTokenizer::FromVocabFile(const std::string& path,
                                                                                       const WordPieceOptions& options) {
-  std::error_code error;
-  std::ostringstream text;
-  if (std::filesystem::is_directory(path, error)) {
+  if (IsInputDirectory(path)) {
     return MakeError(Reason::kInputUnreadable, path + ": is a directory; a vocab.txt was expected", {{"file", path}});
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf())) || file.bad()) {
-    return MakeError(Reason::kInputUnreadable, path + ": cannot be read", {{"file", path}});
-  }
-  return FromVocabText(text.str(), path, options);
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
+  return FromVocabText(text, path, options);
 }
 
 WordPieceTokenizer::WordPieceTokenizer(WordPieceVocab vocab, const WordPieceOptions& options)

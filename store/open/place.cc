@@ -40,6 +40,24 @@ class FileOfPlace : public StoredFile {
   const std::unique_ptr<StoredFile> file_;
 };
 
+// An upload that keeps its storage.
+class UploadToPlace : public Upload {
+ public:
+  UploadToPlace(std::shared_ptr<Storage> storage, std::unique_ptr<Upload> upload)
+      : storage_(std::move(storage)), upload_(std::move(upload)) {}
+
+  void StopWhen(const std::atomic<bool>& stop) override { upload_->StopWhen(stop); }
+  absl::Status Begin() override { return upload_->Begin(); }
+  uint64_t PartBytes(int number) const override { return upload_->PartBytes(number); }
+  absl::Status Send(int number, std::string_view bytes) override { return upload_->Send(number, bytes); }
+  absl::Status Finish() override { return upload_->Finish(); }
+  absl::Status Abort() override { return upload_->Abort(); }
+
+ private:
+  const std::shared_ptr<Storage> storage_;
+  const std::unique_ptr<Upload> upload_;
+};
+
 class Storages {
  public:
   absl::StatusOr<std::shared_ptr<Storage>> FileSystem() {
@@ -51,15 +69,15 @@ class Storages {
   }
 
   // `name` is "s3://bucket".
-  absl::StatusOr<std::shared_ptr<Storage>> Bucket(const std::string& name) {
-    std::shared_ptr<Storage> forgotten;  // is closed, if nobody uses it, when the lock is free again
+  absl::StatusOr<std::shared_ptr<S3Storage>> Bucket(const std::string& name) {
+    std::shared_ptr<S3Storage> forgotten;  // is closed, if nobody uses it, when the lock is free again
     MutexLock lock(mutex_);
     for (auto at = buckets_.begin(); at != buckets_.end(); ++at) {
       if (at->first != name) continue;
       buckets_.splice(buckets_.begin(), buckets_, at);
       return at->second;
     }
-    CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<Storage> opened, S3Storage::OpenBucket(name, Clock::Real()));
+    CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<S3Storage> opened, S3Storage::OpenBucket(name, Clock::Real()));
     buckets_.emplace_front(name, opened);
     if (buckets_.size() > kMostBuckets) {
       forgotten = std::move(buckets_.back().second);
@@ -71,13 +89,25 @@ class Storages {
  private:
   Mutex mutex_;
   std::shared_ptr<Storage> file_system_ ABSL_GUARDED_BY(mutex_);
-  std::list<std::pair<std::string, std::shared_ptr<Storage>>> buckets_ ABSL_GUARDED_BY(mutex_);  // the last used first
+  std::list<std::pair<std::string, std::shared_ptr<S3Storage>>> buckets_ ABSL_GUARDED_BY(mutex_);  // the last used first
 };
 
 // It is never destroyed: threads may still read when the process ends.
 Storages& Kept() {
   static Storages* const kept = new Storages();
   return *kept;
+}
+
+struct PlaceInBucket {
+  std::shared_ptr<S3Storage> storage;
+  std::string path;
+};
+
+// `address` begins with the scheme of an object store.
+absl::StatusOr<PlaceInBucket> FindInBucket(const std::string& address) {
+  const size_t slash = address.find('/', ObjectSchemeOf(address).size());
+  CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().Bucket(address.substr(0, slash)));
+  return PlaceInBucket{std::move(storage), slash == address.npos ? "" : address.substr(slash + 1)};
 }
 
 }  // namespace
@@ -106,21 +136,29 @@ absl::StatusOr<std::string> FullNameOf(std::string_view text) {
 }
 
 absl::StatusOr<Place> FindPlace(const std::string& full_name) {
-  const size_t scheme = ObjectSchemeOf(full_name).size();
-  if (scheme == 0) {
+  if (ObjectSchemeOf(full_name).empty()) {
     if (!full_name.starts_with('/')) return FullNameOf(full_name).status();
     CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().FileSystem());
     return Place{std::move(storage), full_name.substr(1)};
   }
-  const size_t slash = full_name.find('/', scheme);
-  CAIRN_ASSIGN_OR_RETURN(auto storage, Kept().Bucket(full_name.substr(0, slash)));
-  return Place{std::move(storage), slash == full_name.npos ? "" : full_name.substr(slash + 1)};
+  CAIRN_ASSIGN_OR_RETURN(PlaceInBucket place, FindInBucket(full_name));
+  return Place{std::move(place.storage), std::move(place.path)};
 }
 
 absl::StatusOr<std::unique_ptr<StoredFile>> OpenAnywhere(const std::string& full_name, const OpenOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(Place place, FindPlace(full_name));
   CAIRN_ASSIGN_OR_RETURN(auto file, place.storage->Open(place.path, options));
   return std::make_unique<FileOfPlace>(std::move(place.storage), std::move(file), options.cache);
+}
+
+absl::StatusOr<std::unique_ptr<Upload>> NewUploadTo(const std::string& full_name) {
+  if (ObjectSchemeOf(full_name).empty()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat(full_name, " is no address in an object store"),
+                     {{"file", full_name}, {"next", "Give s3://BUCKET/KEY or gs://BUCKET/KEY."}});
+  }
+  CAIRN_ASSIGN_OR_RETURN(PlaceInBucket place, FindInBucket(full_name));
+  CAIRN_ASSIGN_OR_RETURN(auto upload, place.storage->NewUpload(place.path));
+  return std::make_unique<UploadToPlace>(std::move(place.storage), std::move(upload));
 }
 
 }  // namespace cairn

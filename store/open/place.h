@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "store/storage/storage.h"
 #include "store/storage/stored_file.h"
+#include "store/storage/upload.h"
 
 namespace cairn {
 
@@ -32,6 +33,10 @@ absl::StatusOr<Place> FindPlace(const std::string& full_name);
 // Opens a file, and follows no symbolic link. Thread-safe. INVALID_ARGUMENT (PATH_ESCAPE): a name in the path is empty,
 // "..", "." or a link. Else it fails as FindPlace and Storage::Open do.
 absl::StatusOr<std::unique_ptr<StoredFile>> OpenAnywhere(const std::string& full_name, const OpenOptions& options = {});
+
+// Makes ready to write an object whose length nobody knows yet. It sends no request. Thread-safe. Fails as FindPlace and
+// S3Storage::NewUpload. INVALID_ARGUMENT (BAD_REQUEST): the full name is a path of this machine.
+absl::StatusOr<std::unique_ptr<Upload>> NewUploadTo(const std::string& full_name);
 
 }  // namespace cairn
 

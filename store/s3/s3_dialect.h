@@ -28,7 +28,7 @@ struct S3Dialect {
 
   // Headers that go along with a request.
   HttpHeaders if_absent;        // a PUT that replaces nothing
-  HttpHeaders completion;       // the end of an upload; without a condition if the store has none there
+  HttpHeaders completion;       // the end of an upload that replaces nothing; empty if the store has no condition there
   HttpHeaders upload;           // the beginning of an upload
   HttpHeaders fetch;            // a GET that wants the checksum of the object
   std::string checksum_header;  // of a body, and of an object

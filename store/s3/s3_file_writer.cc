@@ -1,8 +1,8 @@
 #include "store/s3/s3_file_writer.h"
 
 #include <algorithm>
-#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -18,22 +18,6 @@ constexpr uint64_t kMostParts = 9999;
 
 uint64_t S3FileWriter::PartStep(uint64_t data_bytes) {
   return std::max(kHeldBytes, (data_bytes + kMostParts - 2) / (kMostParts - 1));
-}
-
-absl::StatusOr<std::string> S3FileWriter::Upload() {
-  MutexLock lock(upload_mutex_);
-  if (upload_.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(upload_, client_.uploads().Begin(key_, writer_, stop_));
-  }
-  return upload_;
-}
-
-absl::Status S3FileWriter::SendPart(int number, std::string_view bytes) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string upload, Upload());
-  CAIRN_ASSIGN_OR_RETURN(S3Part part, client_.uploads().PutPart(key_, upload, number, bytes, stop_));
-  MutexLock lock(mutex_);
-  parts_[number] = std::move(part);
-  return absl::OkStatus();
 }
 
 absl::Status S3FileWriter::Write(uint64_t offset, const char* bytes, uint64_t size) {
@@ -61,7 +45,7 @@ absl::Status S3FileWriter::Write(uint64_t offset, const char* bytes, uint64_t si
       continue;
     }
     // Amazon wants numbers from 1 on without a gap where parts have checksums.
-    CAIRN_RETURN_IF_ERROR(SendPart(static_cast<int>((begin + at) / step) + 1, part));
+    CAIRN_RETURN_IF_ERROR(upload_.Send(static_cast<int>((begin + at) / step) + 1, part));
   }
   return absl::OkStatus();
 }
@@ -79,14 +63,8 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
   if (!HasParts()) {
     put = client_.PutObject(key_, first, /*if_absent=*/true).put;
   } else {
-    if (HoldsFirst()) CAIRN_RETURN_IF_ERROR(SendPart(1, first));
-    std::vector<S3Part> parts;
-    {
-      MutexLock lock(mutex_);
-      for (const auto& [number, part] : parts_) parts.push_back(part);
-    }
-    CAIRN_ASSIGN_OR_RETURN(const std::string upload, Upload());
-    put = client_.uploads().Complete(key_, upload, parts, writer_);
+    if (HoldsFirst()) CAIRN_RETURN_IF_ERROR(upload_.Send(1, first));
+    put = upload_.Complete(/*if_absent=*/true);
   }
   CAIRN_RETURN_IF_ERROR(put.status());
   if (*put == Put::kCreated) return absl::OkStatus();
@@ -95,11 +73,8 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
 }
 
 absl::Status S3FileWriter::Remove() {
-  absl::Status aborted, deleted;
-  {
-    MutexLock lock(upload_mutex_);
-    if (!upload_.empty()) aborted = client_.uploads().Abort(key_, upload_, stop_);
-  }
+  const absl::Status aborted = upload_.Abort();
+  absl::Status deleted;
   if (made_) deleted = client_.Delete({key_});
   return aborted.ok() ? deleted : aborted;
 }

@@ -4,16 +4,14 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/base/random_id.h"
 #include "store/s3/s3_client.h"
+#include "store/s3/s3_upload.h"
 #include "store/storage/file_writer.h"
 
 namespace cairn {
@@ -25,7 +23,7 @@ namespace cairn {
 // A file that fits is put as one object. Of a file without a header nothing is kept, so any number of them may be open.
 class S3FileWriter : public FileWriter {
  public:
-  static constexpr uint64_t kHeldBytes = uint64_t{8} << 20;
+  static constexpr uint64_t kHeldBytes = S3Upload::kPartBytes;
 
   // Returns the size of the parts of a file with so many bytes: 8 MiB, or what 10,000 parts make necessary.
   static uint64_t PartStep(uint64_t data_bytes);
@@ -37,35 +35,28 @@ class S3FileWriter : public FileWriter {
         path_(std::move(path)),
         header_bytes_(header_bytes),
         data_bytes_(data_bytes),
-        writer_(RandomToken(16)) {}
+        upload_(client, key_, path_) {}
 
   absl::Status Write(uint64_t offset, const char* bytes, uint64_t size) override;
-  void StopWhen(const std::atomic<bool>& stop) override { stop_ = &stop; }
+  void StopWhen(const std::atomic<bool>& stop) override { upload_.StopWhen(stop); }
   absl::Status Finish(std::string_view header) override;
   absl::Status Remove() override;
   bool buffered() const override { return false; }
 
  private:
-  // Returns the upload, which the first call begins.
-  absl::StatusOr<std::string> Upload();
   bool HoldsFirst() const { return header_bytes_ > 0; }
   // Otherwise the file is put as one object.
   bool HasParts() const { return HoldsFirst() ? data_bytes_ > kHeldBytes : data_bytes_ > 0; }
-  absl::Status SendPart(int number, std::string_view bytes);
 
   S3Client& client_;
   const std::string key_;
   const std::string path_;
   const uint64_t header_bytes_;
   const uint64_t data_bytes_;
-  const std::string writer_;
-  const std::atomic<bool>* stop_ = nullptr;
+  S3Upload upload_;    // not begun: all of the file is held so far
   bool made_ = false;  // this object has made the file of this name, or may have
-  Mutex upload_mutex_;
-  std::string upload_ ABSL_GUARDED_BY(upload_mutex_);  // empty: all of the file is held so far
   Mutex mutex_;
   std::string held_ ABSL_GUARDED_BY(mutex_);  // the first bytes of the data
-  std::map<int, S3Part> parts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn

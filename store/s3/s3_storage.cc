@@ -17,6 +17,7 @@
 #include "store/s3/s3_file.h"
 #include "store/s3/s3_file_writer.h"
 #include "store/s3/s3_root_lock.h"
+#include "store/s3/s3_upload.h"
 
 namespace cairn {
 namespace {
@@ -182,6 +183,11 @@ absl::StatusOr<std::unique_ptr<FileWriter>> S3Storage::Create(std::string_view p
   return std::make_unique<S3FileWriter>(*client_, std::move(key), FullPath(path), header_bytes, data_bytes);
 }
 
+absl::StatusOr<std::unique_ptr<Upload>> S3Storage::NewUpload(std::string_view path) {
+  CAIRN_ASSIGN_OR_RETURN(std::string key, KeyOf(path));
+  return std::make_unique<S3Upload>(*client_, std::move(key), FullPath(path));
+}
+
 absl::StatusOr<std::string> S3Storage::ReadOrMakeSecret(std::string_view path) {
   std::string secret = RandomToken(kSecretLength / 2);
   CAIRN_ASSIGN_OR_RETURN(const Put put, PutIfAbsent(path, absl::StrCat(secret, "\n")));
@@ -197,7 +203,7 @@ absl::Status S3Storage::RemoveAll(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(const std::string key, KeyOf(path));
   const std::string prefix = absl::StrCat(key, "/");
   // First, because an upload that ends after the listing would leave a file.
-  CAIRN_RETURN_IF_ERROR(AbortUploads(prefix, [](const S3Upload&) { return true; }));
+  CAIRN_RETURN_IF_ERROR(AbortUploads(prefix, [](const S3UnfinishedUpload&) { return true; }));
   CAIRN_ASSIGN_OR_RETURN(const auto listed, client_->List(prefix, /*by_directory=*/false));
   std::vector<std::string> keys = {key};
   for (const S3Listed& one : listed) keys.push_back(one.name);
@@ -224,10 +230,10 @@ absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vecto
   return client_->Delete(keys);
 }
 
-absl::Status S3Storage::AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Upload&)> wanted) {
+absl::Status S3Storage::AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3UnfinishedUpload&)> wanted) {
   CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->uploads().List(prefix));
   absl::Status first;
-  for (const S3Upload& upload : uploads) {
+  for (const S3UnfinishedUpload& upload : uploads) {
     if (wanted(upload)) first.Update(client_->uploads().Abort(upload.key, upload.id));
   }
   return first;
@@ -241,7 +247,7 @@ absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directo
   }
   if (prefixes.empty()) return absl::OkStatus();
   const std::string all = prefixes.size() == 1 ? *prefixes.begin() : client_->address().prefix;
-  return AbortUploads(all, [&](const S3Upload& upload) {
+  return AbortUploads(all, [&](const S3UnfinishedUpload& upload) {
     // What is in a directory below belongs to somebody else.
     return upload.begun < before && prefixes.contains(upload.key.substr(0, upload.key.rfind('/') + 1));
   });
@@ -250,7 +256,7 @@ absl::Status S3Storage::RemoveUnfinished(const std::vector<std::string>& directo
 absl::StatusOr<std::unique_ptr<RootLock>> S3Storage::LockRoot() {
   CAIRN_ASSIGN_OR_RETURN(auto lock, S3RootLock::Acquire(*this, *client_));
   // It does not matter if some stay.
-  AbortUploads(client_->address().prefix, [&](const S3Upload& upload) {
+  AbortUploads(client_->address().prefix, [&](const S3UnfinishedUpload& upload) {
     return upload.begun < lock->began() - kUploadOfSave;
   }).IgnoreError();
   return lock;
@@ -270,7 +276,7 @@ StorageFacts S3Storage::Facts() {
   }
   if (const auto uploads = client_->uploads().List(client_->address().prefix); uploads.ok()) {
     facts.unfinished_uploads = {uploads->size(), absl::InfiniteFuture()};
-    for (const S3Upload& upload : *uploads) {
+    for (const S3UnfinishedUpload& upload : *uploads) {
       facts.unfinished_uploads->oldest = std::min(facts.unfinished_uploads->oldest, upload.begun);
     }
   }

@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "store/s3/s3_client.h"
 #include "store/storage/storage.h"
+#include "store/storage/upload.h"
 
 namespace cairn {
 
@@ -58,6 +59,9 @@ class S3Storage : public Storage {
   absl::StatusOr<Put> ClaimDirectory(std::string_view path, const std::string& file, std::string_view bytes) override;
   absl::StatusOr<std::unique_ptr<FileWriter>> Create(std::string_view path, uint64_t header_bytes,
                                                      uint64_t data_bytes) override;
+  // Makes ready to write an object whose length nobody knows yet. It asks nothing of the store. This storage must
+  // outlive the upload. Fails as Create.
+  absl::StatusOr<std::unique_ptr<Upload>> NewUpload(std::string_view path);
   // Whoever may read the bucket can read it.
   absl::StatusOr<std::string> ReadOrMakeSecret(std::string_view path) override;
 
@@ -83,7 +87,7 @@ class S3Storage : public Storage {
 
   absl::StatusOr<std::unique_ptr<RootLock>> LockRoot() override;
   // Aborts the uploads to keys that begin with `prefix` for which `wanted` returns true. Returns the first error.
-  absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3Upload&)> wanted);
+  absl::Status AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3UnfinishedUpload&)> wanted);
   absl::StatusOr<std::string> KeyOf(std::string_view path) const;
   // The beginning of all keys in a directory, "" for the root.
   absl::StatusOr<std::string> PrefixOf(std::string_view directory) const;

@@ -49,9 +49,10 @@ absl::StatusOr<S3Part> S3Uploads::PutPart(const std::string& key, const std::str
 }
 
 absl::StatusOr<Put> S3Uploads::Complete(const std::string& key, const std::string& upload,
-                                        const std::vector<S3Part>& parts, const std::string& writer) {
+                                        const std::vector<S3Part>& parts, const std::string& writer, bool if_absent) {
   const std::string body = CompletionXml(parts);
-  S3Request request = {"POST", key, QueryOf(upload), requester_.address().dialect->completion, body};
+  S3Request request = {"POST", key, QueryOf(upload), {}, body};
+  if (if_absent) request.headers = requester_.address().dialect->completion;
   request.headers.emplace_back("Content-Type", "application/xml");
   const S3Reply reply = requester_.Ask(request);
   const bool said = reply.xml.has_value() && reply.xml->name == "CompleteMultipartUploadResult";
@@ -80,9 +81,9 @@ absl::Status S3Uploads::Abort(const std::string& key, const std::string& upload,
   return ErrorOf(requester_.address(), request, reply);
 }
 
-absl::StatusOr<std::vector<S3Upload>> S3Uploads::List(const std::string& prefix) {
+absl::StatusOr<std::vector<S3UnfinishedUpload>> S3Uploads::List(const std::string& prefix) {
   const S3Address& address = requester_.address();
-  std::vector<S3Upload> uploads;
+  std::vector<S3UnfinishedUpload> uploads;
   std::pair<std::string, std::string> marker;  // of the key, and of its upload
   for (size_t pages = 0; pages < kMostPages; ++pages) {
     S3Request request = {"GET", "", "uploads"};
@@ -94,7 +95,7 @@ absl::StatusOr<std::vector<S3Upload>> S3Uploads::List(const std::string& prefix)
     CAIRN_ASSIGN_OR_RETURN(const S3Xml xml, requester_.AskForXml(request, "ListMultipartUploadsResult"));
     for (const auto& [name, texts] : xml.elements) {
       // A time that is not known is no reason to remove anything.
-      S3Upload upload = {S3Xml::TextOf(texts, "Key"), S3Xml::TextOf(texts, "UploadId"),
+      S3UnfinishedUpload upload = {S3Xml::TextOf(texts, "Key"), S3Xml::TextOf(texts, "UploadId"),
                          TimeOf(S3Xml::TextOf(texts, "Initiated")).value_or(absl::InfiniteFuture())};
       if (upload.key.starts_with(prefix)) uploads.push_back(std::move(upload));
     }

@@ -16,7 +16,8 @@
 
 namespace cairn {
 
-struct S3Upload {
+// An upload that was neither completed nor aborted.
+struct S3UnfinishedUpload {
   std::string key;
   std::string id;
   absl::Time begun;
@@ -35,12 +36,13 @@ class S3Uploads {
   // All parts but the last one have at least 5 MiB. A part may be sent again.
   absl::StatusOr<S3Part> PutPart(const std::string& key, const std::string& upload, int number, std::string_view bytes,
                                  const std::atomic<bool>* stop = nullptr);
-  // Makes the object of its parts. kExists: another one stands there, and was left.
+  // Makes the object of its parts. With `if_absent` it replaces none, if the store has a condition for that. kExists:
+  // another one stands there: it was left, or without `if_absent` it has replaced this one.
   absl::StatusOr<Put> Complete(const std::string& key, const std::string& upload, const std::vector<S3Part>& parts,
-                               const std::string& writer);
+                               const std::string& writer, bool if_absent);
   absl::Status Abort(const std::string& key, const std::string& upload, const std::atomic<bool>* stop = nullptr);
-  // Lists the uploads to keys that begin with `prefix` which were neither completed nor aborted.
-  absl::StatusOr<std::vector<S3Upload>> List(const std::string& prefix);
+  // Lists the unfinished uploads to keys that begin with `prefix`.
+  absl::StatusOr<std::vector<S3UnfinishedUpload>> List(const std::string& prefix);
 
  private:
   S3Requester& requester_;

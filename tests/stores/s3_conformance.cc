@@ -67,6 +67,56 @@ TEST(S3StorageTest, TakeRoot_TheHolderLostItsEpoch_ItsCheckSaysSo) {
   EXPECT_TRUE((*second)->Check().ok());
 }
 
+// Opens a storage that makes uploads.
+std::unique_ptr<S3Storage> OpenS3() {
+  auto storage = S3Storage::Open(NewRoot(), /*create=*/true, Clock::Real());
+  EXPECT_TRUE(storage.ok()) << storage.status();
+  return *std::move(storage);
+}
+
+TEST(S3UploadTest, Upload_PartsInAnyOrder_ReplaceTheObjectAtOnce) {
+  const auto storage = OpenS3();
+  ASSERT_TRUE(storage->PutReplacing("object", "old").ok());
+  const auto upload = *storage->NewUpload("object");
+  const std::string first(upload->PartBytes(1), 'a');
+  ASSERT_TRUE(upload->Send(2, "end").ok());
+  ASSERT_TRUE(upload->Send(1, first).ok());
+  EXPECT_EQ(*storage->Read("object", 100), "old") << "nothing is seen before the end";
+  ASSERT_TRUE(upload->Finish().ok());
+  EXPECT_EQ(*storage->Read("object", 100 << 20), first + "end");
+  EXPECT_TRUE(upload->Abort().ok());
+  EXPECT_TRUE(storage->Exists("object")) << "what is finished stays";
+}
+
+TEST(S3UploadTest, Upload_WithoutParts_IsAnEmptyObject) {
+  const auto storage = OpenS3();
+  const auto upload = *storage->NewUpload("object");
+  ASSERT_TRUE(upload->Begin().ok());
+  ASSERT_TRUE(upload->Finish().ok());
+  EXPECT_EQ(*storage->Read("object", 100), "");
+  EXPECT_EQ(storage->Facts().unfinished_uploads->count, 0u);
+}
+
+TEST(S3UploadTest, Abort_LeavesNothingOfTheNewObject) {
+  const auto storage = OpenS3();
+  ASSERT_TRUE(storage->PutReplacing("object", "old").ok());
+  const auto upload = *storage->NewUpload("object");
+  ASSERT_TRUE(upload->Send(1, "new").ok());
+  ASSERT_TRUE(upload->Abort().ok());
+  EXPECT_EQ(*storage->Read("object", 100), "old");
+  EXPECT_EQ(storage->Facts().unfinished_uploads->count, 0u);
+}
+
+TEST(S3UploadTest, PartBytes_GrowUntilNoPartIsLeft) {
+  const auto storage = OpenS3();
+  const auto upload = *storage->NewUpload("object");
+  EXPECT_EQ(upload->PartBytes(1), uint64_t{8} << 20);
+  EXPECT_EQ(upload->PartBytes(1000), uint64_t{8} << 20);
+  EXPECT_EQ(upload->PartBytes(1001), uint64_t{16} << 20);
+  EXPECT_EQ(upload->PartBytes(10'000), uint64_t{128} << 20);
+  EXPECT_EQ(upload->PartBytes(10'001), 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(S3, StorageConformance, ::testing::Values(StoreUnderTest{"s3", NewRoot, Open}));
 
 }  // namespace
