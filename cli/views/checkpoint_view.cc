@@ -133,6 +133,7 @@ nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::
                     {"bytes_done", rank.bytes_done()},
                     {"bytes_total", rank.bytes_total()},
                     {"late", rank.late()},
+                    {"idle_seconds", absl::ToDoubleSeconds(DurationOf(rank.idle()))},
                     {"node", rank.node()},
                     {"note", rank.note()}});
   }

@@ -60,6 +60,8 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   if (load.has_step()) json["step"] = load.step();
   json["ranks"] = RanksToJson(load.ranks());
   json["phase_counts"] = CountsToJson(load.phase_counts());
+  json["bytes_done"] = load.bytes_done();
+  json["bytes_total"] = load.bytes_total();
   json["transport"] = TransportToJson(load);
   json["error"] = load.has_error() && !FoundNothing(load) ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
   return json;
@@ -336,7 +338,8 @@ std::string PreparingText(const v1::Job& job) {
 }  // namespace
 
 nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
-  nlohmann::ordered_json json = ProgressToJson(job.checkpoint());
+  using Json = nlohmann::ordered_json;
+  Json json = ProgressToJson(job.checkpoint());
   json["job"] = job.job();
   if (!job.has_checkpoint()) {
     json["state"] = nullptr;
@@ -346,15 +349,23 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
   json["trainers"] = job.trainers();
   json["ranks_left_out"] = job.ranks_left_out();
   json["registered"] = AgentsOf(job);
+  json["create_time"] = job.has_checkpoint() ? Json(TimeText(job.checkpoint().create_time())) : Json();
+  json["bytes_done"] = job.checkpoint().bytes_done();
+  json["bytes_total"] = job.checkpoint().bytes_total();
   json["phase_counts"] = CountsToJson(job.checkpoint().phase_counts());
   json["transport"] = TransportToJson(job.checkpoint());
-  json["agents"] = nlohmann::ordered_json::array();
+  json["lowest_step"] = job.has_lowest_step() ? Json(job.lowest_step()) : Json();
+  json["highest_step"] = job.has_highest_step() ? Json(job.highest_step()) : Json();
+  json["layouts_awaited"] = job.layouts_awaited();
+  json["layout_awaited_ranks"] = Json::array();
+  for (const uint32_t rank : job.layout_awaited_ranks()) json["layout_awaited_ranks"].push_back(rank);
+  json["agents"] = Json::array();
   for (const v1::JobRank& rank : job.ranks()) {
-    nlohmann::ordered_json agent = {{"rank", rank.rank()},
-                                    {"node", rank.node()},
-                                    {"address", rank.address()},
-                                    {"trainer_attached", rank.trainer_attached()}};
-    using Json = nlohmann::ordered_json;
+    Json agent = {{"rank", rank.rank()},
+                  {"node", rank.node()},
+                  {"address", rank.address()},
+                  {"last_heard_seconds", absl::ToDoubleSeconds(DurationOf(rank.last_heard()))},
+                  {"trainer_attached", rank.trainer_attached()}};
     const Json step = rank.has_current_step() ? Json(rank.current_step()) : Json();
     agent["current_step"] = step;
     agent["trainer_step"] = step;
@@ -366,9 +377,9 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
         known ? Json(absl::ToDoubleSeconds(DurationOf(rank.trainer_process_age()))) : Json();
     json["agents"].push_back(std::move(agent));
   }
-  json["last_committed"] = committed ? ListedToJson(*committed) : nlohmann::ordered_json();
+  json["last_committed"] = committed ? ListedToJson(*committed) : Json();
   json["stalled_storage_calls"] = job.stalled_storage_calls();
-  json["loads"] = nlohmann::ordered_json::array();
+  json["loads"] = Json::array();
   for (const v1::Load& load : job.loads()) json["loads"].push_back(LoadToJson(load));
   return json;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 
@@ -104,6 +105,28 @@ TEST(JobViewTest, JobToJson_EachTrainer_HasItsLastStepAndHowItsProcessStands) {
   EXPECT_TRUE(agents[2]["trainer_step"].is_null());
   EXPECT_TRUE(agents[2]["trainer_step_age_seconds"].is_null());
   EXPECT_TRUE(agents[3]["trainer_state"].is_null()) << "there was none";
+}
+
+TEST(JobViewTest, JobToJson_ARunningSave_TellsProgressAndAges) {
+  v1::Job job = JobWithALateRank();
+  job.mutable_checkpoint()->set_bytes_done(30);
+  job.mutable_checkpoint()->set_bytes_total(90);
+  job.mutable_checkpoint()->mutable_create_time()->set_seconds(1'700'000'000);
+  SetDuration(absl::Seconds(7), *job.mutable_checkpoint()->mutable_ranks(0)->mutable_idle());
+  SetDuration(absl::Seconds(2), *job.add_ranks()->mutable_last_heard());
+  job.set_lowest_step(19);
+  job.set_layouts_awaited(2);
+  job.add_layout_awaited_ranks(3);
+  const auto json = JobToJson(job, std::nullopt);
+  EXPECT_EQ(json["bytes_done"], 30);
+  EXPECT_EQ(json["bytes_total"], 90);
+  EXPECT_EQ(json["create_time"], "2023-11-14T22:13:20Z");
+  EXPECT_EQ(json["ranks"][0]["idle_seconds"], 7.0);
+  EXPECT_EQ(json["agents"].back()["last_heard_seconds"], 2.0);
+  EXPECT_EQ(json["lowest_step"], 19);
+  EXPECT_TRUE(json["highest_step"].is_null());
+  EXPECT_EQ(json["layouts_awaited"], 2);
+  EXPECT_EQ(json["layout_awaited_ranks"][0], 3);
 }
 
 TEST(JobViewTest, JobText_ATrainerIsStopped_SaysForHowLongAndIsWorthALook) {

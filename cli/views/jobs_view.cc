@@ -39,6 +39,7 @@ nlohmann::ordered_json JobSummaryToJson(const v1::JobSummary& job) {
           {"trainers", job.trainers()},
           {"trainers_halted", job.trainers_halted()},
           {"last_committed_step", job.has_last_committed_step() ? Json(job.last_committed_step()) : Json()},
+          {"removals_refused", job.removals_refused()},
           {"last_commit_time", job.has_last_commit_time() ? Json(TimeText(job.last_commit_time())) : Json()},
           {"error", job.has_error() ? ErrorToJson(StatusFromProto(job.error())) : Json()}};
 }

@@ -18,7 +18,7 @@ namespace cairn::cli {
 std::string StateOf(const v1::JobSummary& job);
 
 // Returns {"job", "state", "world_size", "agents", "trainers", "trainers_halted", "last_committed_step",
-// "last_commit_time", "error"}; null for unknown values.
+// "removals_refused", "last_commit_time", "error"}; null for unknown values.
 nlohmann::ordered_json JobSummaryToJson(const v1::JobSummary& job);
 // `now`: the current time, for the age of the last checkpoint.
 Table JobsTable(const std::vector<v1::JobSummary>& jobs, absl::Time now);

@@ -44,6 +44,12 @@ TEST(JobsViewTest, JobSummaryToJson_AJobThatSavedNothing_HasNullForItsStep) {
   EXPECT_TRUE(json["last_commit_time"].is_null());
 }
 
+TEST(JobsViewTest, JobSummaryToJson_StorageRefusesRemovals_CountsThem) {
+  v1::JobSummary job = JobWith(4, 4);
+  job.set_removals_refused(3);
+  EXPECT_EQ(JobSummaryToJson(job)["removals_refused"], 3);
+}
+
 TEST(JobsViewTest, Views_StorageFailsToTellOfAStep_SaySo) {
   v1::JobSummary job = JobWith(4, 4);
   EXPECT_TRUE(JobSummaryToJson(job)["error"].is_null());

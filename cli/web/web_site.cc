@@ -1,7 +1,9 @@
 #include "cli/web/web_site.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "cli/base/command.h"
@@ -11,15 +13,15 @@
 namespace cairn::cli {
 namespace {
 
-constexpr char kIndex[] =
-#include "cli/web/index.html.inc"
-    ;
-constexpr char kScript[] =
-#include "cli/web/app.js.inc"
-    ;
-constexpr char kStyle[] =
-#include "cli/web/style.css.inc"
-    ;
+struct File {
+  std::string_view name;
+  std::string_view text;
+};
+
+// The files beside this one that make the page.
+constexpr File kFiles[] = {
+#include "cli/web/files.inc"
+};
 
 constexpr char kQuestions[] = "/api/";
 
@@ -28,8 +30,17 @@ constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'";
 
-HttpAnswer Page(std::string_view type, std::string_view text) {
-  return {200, std::string(type), std::string(text), {}};
+std::string_view TypeOf(std::string_view name) {
+  if (name.ends_with(".mjs")) return "text/javascript; charset=utf-8";
+  return name.ends_with(".css") ? "text/css; charset=utf-8" : "text/html; charset=utf-8";
+}
+
+// Returns the file of the page at this path, or null.
+const File* FileAt(std::string_view path) {
+  const std::string_view name = path == "/" ? "index.html" : path.substr(std::min<size_t>(path.size(), 1));
+  const auto* file =
+      std::find_if(std::begin(kFiles), std::end(kFiles), [&](const File& each) { return each.name == name; });
+  return file == std::end(kFiles) ? nullptr : file;
 }
 
 HttpAnswer Json(int status, const nlohmann::ordered_json& json) {
@@ -37,7 +48,11 @@ HttpAnswer Json(int status, const nlohmann::ordered_json& json) {
   return {status, "application/json", JsonText(json, -1), {}};
 }
 
-HttpAnswer Refusal(int status, const absl::Status& error) { return Json(status, {{"error", ErrorToJson(error)}}); }
+HttpAnswer Refusal(int status, const absl::Status& error) {
+  nlohmann::ordered_json json = ErrorToJson(error);
+  json["next"] = NextActionOf(error);
+  return Json(status, {{"error", std::move(json)}});
+}
 
 int HttpStatusOf(const absl::Status& error) {
   if (absl::IsNotFound(error)) return 404;
@@ -72,12 +87,8 @@ HttpAnswer WebSite::Answer(const HttpRequest& request) const {
   } else if (request.method != "GET" && request.method != "HEAD") {
     answer = Refusal(405, MakeError(Reason::kBadRequest, "this page is read-only"));
     answer.headers.emplace_back("Allow", "GET, HEAD");
-  } else if (path == "/") {
-    answer = Page("text/html; charset=utf-8", kIndex);
-  } else if (path == "/app.js") {
-    answer = Page("text/javascript; charset=utf-8", kScript);
-  } else if (path == "/style.css") {
-    answer = Page("text/css; charset=utf-8", kStyle);
+  } else if (const File* file = FileAt(path); file != nullptr) {
+    answer = {200, std::string(TypeOf(file->name)), std::string(file->text), {}};
   } else if (!path.starts_with(kQuestions)) {
     answer = Refusal(404, MakeError(Reason::kBadRequest, "there is no such page"));
   } else if (!TokenMatches("Bearer " + options_.token, request.authorization)) {

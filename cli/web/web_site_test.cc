@@ -32,7 +32,7 @@ class WebSiteTest : public testing::Test {
 };
 
 TEST_F(WebSiteTest, Answer_ThePage_NeedsNoTokenAndHoldsNothingOfAJob) {
-  for (const char* path : {"/", "/app.js", "/style.css"}) {
+  for (const char* path : {"/", "/index.html", "/app.mjs", "/text.mjs", "/style.css"}) {
     HttpRequest request = Get(path);
     request.authorization = "";
     const HttpAnswer answer = site_.Answer(request);
@@ -41,6 +41,16 @@ TEST_F(WebSiteTest, Answer_ThePage_NeedsNoTokenAndHoldsNothingOfAJob) {
     EXPECT_EQ(answer.body.find("secret"), std::string::npos);
   }
   EXPECT_TRUE(asked_.empty());
+}
+
+// A browser runs no module that has another type.
+TEST_F(WebSiteTest, Answer_EachFile_HasItsType) {
+  EXPECT_EQ(site_.Answer(Get("/")).type, "text/html; charset=utf-8");
+  EXPECT_EQ(site_.Answer(Get("/app.mjs")).type, "text/javascript; charset=utf-8");
+  EXPECT_EQ(site_.Answer(Get("/style.css")).type, "text/css; charset=utf-8");
+  for (const char* path : {"", "app.mjs", "/text_test.mjs", "//app.mjs", "/web_site.cc"}) {
+    EXPECT_EQ(site_.Answer(Get(path)).status, 404) << path;
+  }
 }
 
 TEST_F(WebSiteTest, Answer_AQuestion_NeedsTheToken) {
@@ -98,7 +108,8 @@ TEST_F(WebSiteTest, Answer_TheQuestionFails_TellsTheErrorAndItsKind) {
   error_ = MakeError(Reason::kJobNotFound, "no job");
   const HttpAnswer answer = site_.Answer(Get("/api/job/x"));
   EXPECT_EQ(answer.status, 404);
-  EXPECT_NE(answer.body.find("JOB_NOT_FOUND"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(answer.body)["error"]["reason"], "JOB_NOT_FOUND");
+  EXPECT_EQ(nlohmann::json::parse(answer.body)["error"]["next"], NextActionOf(error_));
   error_ = MakeError(Reason::kCoordinatorUnreachable, "gone");
   EXPECT_EQ(site_.Answer(Get("/api/job/x")).status, 503);
   error_ = MakeError(Reason::kBadJobName, "no name");

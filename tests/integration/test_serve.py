@@ -16,6 +16,7 @@ import tempfile
 import numpy as np
 
 import cairn
+from browser.fake_site import Story
 from testing.ranks import command, noise, on_ranks, rows, until
 
 WHOLE = noise((64, 16), np.float32, 1)
@@ -72,6 +73,9 @@ def test_the_page_shows_what_the_commands_show(tmp_path):
         assert [rank["rank"] for rank in timeline["ranks"]] == [0, 1]
         for rank in timeline["ranks"]:
             assert rank["spans"][0]["begin"] == 0 and rank["spans"][-1]["end"] == timeline["duration"]
+        (stored,) = page.json("/api/stored_jobs")["jobs"]
+        assert stored["job"] == "demo" and stored["last_commit_time"] == checkpoint["commit_time"]
+        assert json.loads(page.ask("/api/job/none")[2])["error"]["next"], "each error says what to do"
         assert page.ask("/api/job/none")[0] == 404
         assert page.ask("/api/job/%3Cscript%3E")[0] == 400
         assert page.ask("/api/timeline/999/demo")[0] == 404
@@ -93,7 +97,7 @@ def test_the_page_is_closed_to_strangers(tmp_path):
             assert page.ask("/", Host="evil.example")[0] == 421
             assert page.ask("/api/jobs", method="POST")[0] == 405
             status, headers, body = page.ask("/", Authorization="")
-            assert status == 200 and b"<script src=" in body
+            assert status == 200 and b'<script type="module" src="/app.mjs">' in body
             assert headers["Content-Security-Policy"].startswith("default-src 'none'")
             assert "unsafe" not in headers["Content-Security-Policy"]
         assert page.token not in page.errors and not page.token_file.exists()
@@ -136,6 +140,45 @@ def test_a_name_and_a_token_of_the_users_own_are_taken(tmp_path):
             assert page.ask("/api/jobs", Host="cairn.example")[0] == 200
             assert page.ask("/api/jobs", Host=f"cairn.example:{page.port}")[0] == 200
         assert token.exists()
+
+
+def keys_lacking(made_up, real, where: str = "") -> list[str]:
+    """Returns the keys of `made_up` that `real` does not have, also in what is within them."""
+    if isinstance(made_up, dict) and isinstance(real, dict):
+        lacking = [f"{where}.{key}" for key in made_up if key not in real]
+        for key in made_up.keys() & real.keys():
+            lacking += keys_lacking(made_up[key], real[key], f"{where}.{key}")
+        return lacking
+    if isinstance(made_up, list) and isinstance(real, list) and made_up and real:
+        return keys_lacking(made_up[0], real[0], f"{where}[]")
+    return []
+
+
+def test_the_stand_in_of_browser_tests_answers_like_the_real_page(tmp_path):
+    """Browser tests look at a page whose answers are made up: each key of these must be a real one."""
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "root") as cluster, Page(cluster) as page:
+        on_ranks(cluster, lambda rank, client: client.save(4, {"w": rows(WHOLE, rank, 2)}).wait(60))
+        on_ranks(cluster, lambda rank, client: client.load({"w": rows(np.zeros_like(WHOLE), rank, 2)}))
+        (save,) = (each for each in page.json("/api/timelines/demo")["timelines"] if each["kind"] == "save")
+        story = Story(job="demo", ranks=2, running="load", saves=1)
+        for question, rest in (("jobs", ""), ("stored_jobs", ""), ("job", "demo"), ("checkpoints", "demo"),
+                               ("timelines", "demo"), ("timeline", f"{save['id']}/demo")):
+            made_up = story.answer(question, "1/demo" if question == "timeline" else rest)[1]
+            lacking = keys_lacking(made_up, page.json(f"/api/{question}/{rest}"))
+            assert [key for key in lacking if ".metrics." not in key] == [], question
+
+
+def test_a_page_keeps_its_token_when_it_is_restarted(tmp_path):
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        with Page(cluster, listen=listen) as page:
+            token = page.token
+        cluster.coordinator.kill(signal.SIGKILL)
+        cluster.coordinator.restart()
+        with Page(cluster, listen=listen) as page:
+            assert page.ask("/api/jobs", Authorization=f"Bearer {token}")[0] == 200, "a page left open goes on"
+            assert stat.S_IMODE(page.token_file.stat().st_mode) == 0o600
 
 
 def test_a_coordinator_that_is_gone_is_told_and_found_again(tmp_path):

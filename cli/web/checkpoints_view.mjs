@@ -1,0 +1,102 @@
+// Shows the checkpoints of a job.
+import {linkTo} from "./place.mjs";
+import {table} from "./table.mjs";
+import {ago, count, errorText, number, secondsOf, size, time} from "./text.mjs";
+import {h} from "./tree.mjs";
+
+const METRICS_SHOWN = 2, METRIC_DIGITS = 4;
+
+const STATES = {
+  COMMITTED: ["ok", "committed"],
+  SUPERSEDED: ["soft-mark", "superseded"],
+  DAMAGED: ["bad", "✖ damaged"],
+};
+
+const badge = (className, text) => h("span", {class: `badge ${className}`}, text);
+
+export function metricsText(metrics, most = Infinity, digits = 6) {
+  const named = Object.entries(metrics ?? {}).map(([name, value]) => `${name} ${number(value, digits)}`);
+  return named.slice(0, most).join(", ") + (named.length > most ? ", …" : "");
+}
+
+// Another fact of checkpoints, as where it is mirrored, is one more column here.
+const columnsFor = ({job, now, zone}) =>
+    [{
+      name: "step",
+      className: "number",
+      cell: (each) => h("a", {href: linkTo({job, view: "checkpoints", step: each.step})}, String(each.step))
+    },
+     {
+       name: "state",
+       cell: (each) =>
+           [badge(...(STATES[each.state] ?? ["soft-mark", each.state.toLowerCase()])),
+            each.warning ? badge("warn", "▲ warning") : null]
+     },
+     {
+       name: "kept by",
+       cell: (each) => [each.pinned ? badge("pin", "pinned") : null, (each.tags ?? []).map((tag) => badge("tag", tag))]
+     },
+     {
+       name: "committed",
+       className: "age",
+       cell: (each) => {
+         const at = secondsOf(each.commit_time);
+         return at === null ? "" : h("span", {title: time(at, zone)}, ago(now - at));
+       }
+     },
+     {name: "size", className: "number", wide: true, cell: (each) => (each.bytes ? size(each.bytes) : "")},
+     {name: "ranks", className: "number", wide: true, cell: (each) => (each.world_size ? count(each.world_size) : "")},
+     {name: "metrics", wide: true, cell: (each) => metricsText(each.metrics, METRICS_SHOWN, METRIC_DIGITS)},
+];
+
+const problem = (error, className) =>
+    h("p", {class: className}, errorText(error), error.next ? h("span", {class: "next"}, ` ${error.next}`) : null);
+
+function details(each, {job, zone}) {
+  const at = secondsOf(each.commit_time);
+  const facts = [
+    ["committed", at === null ? "" : time(at, zone)],
+    ["size", each.bytes ? size(each.bytes) : ""],
+    ["ranks", each.world_size ? count(each.world_size) : ""],
+    ["attempt", each.attempt ? String(each.attempt) : ""],
+    [
+      "continues",
+      each.continues_step === null || each.continues_step === undefined ? "" : `step ${each.continues_step}`
+    ],
+    ["metrics", metricsText(each.metrics)],
+    ["more", `cairn show ${job}@${each.step}`],
+  ];
+  return [
+    each.state === "SUPERSEDED" ? h("p", {}, "Superseded: the training has gone on from an older step since.") : null,
+    each.error ? problem(each.error, "bad-text") : null,
+    each.warning ? problem(each.warning, "warn-text") : null,
+    h("dl", {},
+      facts.filter(([, value]) => value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+    h("p", {}, h("a", {href: linkTo({job, view: "operations", step: each.step})}, "Saves and loads of this step")),
+  ];
+}
+
+// `step`: the chosen one, or null.
+export function checkpointsView({job, checkpoints, step, now, zone}) {
+  if (checkpoints === null) return h("p", {class: "soft"}, "Asking what storage has …");
+  if (checkpoints.length === 0) return h("p", {}, `No checkpoint of ${job} is committed yet.`);
+  const known = step === null || checkpoints.some((each) => each.step === step);
+  return [
+    known ? null
+          : h("p", {class: "warn-text"},
+              `Step ${step} is not among these: it was deleted, was never saved, or is older.`),
+    table({
+      name: "Checkpoints, newest first",
+      columns: columnsFor({job, now, zone}),
+      rows: checkpoints,
+      keyOf: (each) => String(each.step),
+      classOf: (each) => [each.step === step ? "chosen" : null, each.state === "DAMAGED" ? "bad-row" : null,
+                          each.state === "SUPERSEDED" ? "soft-row" : null]
+                             .filter(Boolean)
+                             .join(" ") ||
+          null,
+      below: (each) => (each.step === step ? details(each, {job, zone}) : null)
+    }),
+    h("p", {class: "soft"}, `The newest ${count(checkpoints.length)}. cairn list ${job} tells all.`),
+  ];
+}

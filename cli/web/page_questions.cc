@@ -1,0 +1,144 @@
+#include "cli/web/page_questions.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "cli/views/checkpoint_view.h"
+#include "cli/views/job_view.h"
+#include "cli/views/jobs_view.h"
+#include "cli/views/timeline_view.h"
+#include "common/base/clock.h"
+#include "common/format/checkpoint_path.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
+
+namespace cairn::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The maximum number of checkpoints of a job on the page: the newest ones.
+constexpr size_t kCheckpointsShown = 200;
+
+// Adds to an error of a view, or to null, what to do next.
+void TellNext(Json& json, const google::rpc::Status& error) {
+  if (!json.is_null()) json["next"] = NextActionOf(StatusFromProto(error));
+}
+
+Json SummariesToJson(const v1::ListJobsResponse& response) {
+  Json jobs = Json::array();
+  for (const v1::JobSummary& job : response.jobs()) {
+    TellNext(jobs.emplace_back(JobSummaryToJson(job))["error"], job.error());
+  }
+  return jobs;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> PageQuestions::Jobs() {
+  MutexLock lock(live_mutex_);
+  v1::ListJobsResponse response;
+  CAIRN_RETURN_IF_ERROR(live_->Call(&v1::MonitoringService::Stub::ListJobs, v1::ListJobsRequest(), &response));
+  return Json{{"now", absl::ToUnixMillis(Clock::Real().WallNow())}, {"jobs", SummariesToJson(response)}};
+}
+
+absl::StatusOr<Json> PageQuestions::StoredJobs() {
+  MutexLock lock(storing_mutex_);
+  const absl::Time now = Clock::Real().SteadyNow();
+  if (now - stored_time_ > kStoredFor) {
+    v1::ListJobsRequest request;
+    request.set_stored(true);
+    v1::ListJobsResponse response;
+    CAIRN_RETURN_IF_ERROR(storing_->Call(&v1::MonitoringService::Stub::ListJobs, request, &response));
+    stored_jobs_ = SummariesToJson(response);
+    stored_time_ = now;
+  }
+  return Json{{"jobs", stored_jobs_}};
+}
+
+absl::StatusOr<Json> PageQuestions::JobOf(const std::string& name) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(name));
+  MutexLock lock(live_mutex_);
+  v1::GetJobRequest request;
+  request.set_job(name);
+  v1::Job job;
+  CAIRN_RETURN_IF_ERROR(live_->Call(&v1::CheckpointService::Stub::GetJob, request, &job));
+  Json json = JobToJson(job, std::nullopt);
+  TellNext(json["error"], job.checkpoint().error());
+  for (int i = 0; i < job.loads_size(); ++i) TellNext(json["loads"][i]["error"], job.loads(i).error());
+  return json;
+}
+
+absl::StatusOr<Json> PageQuestions::Checkpoints(const std::string& name) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(name));
+  MutexLock lock(storing_mutex_);
+  v1::ListCheckpointsRequest request;
+  request.set_job(name);
+  std::vector<v1::Checkpoint> listed;
+  do {
+    v1::ListCheckpointsResponse response;
+    CAIRN_RETURN_IF_ERROR(storing_->Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
+    listed.insert(listed.end(), response.checkpoints().begin(), response.checkpoints().end());
+    if (listed.size() > kCheckpointsShown) listed.erase(listed.begin(), listed.end() - kCheckpointsShown);
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  Json checkpoints = Json::array();
+  for (auto each = listed.rbegin(); each != listed.rend(); ++each) {
+    Json& entry = checkpoints.emplace_back(ListedToJson(*each));
+    if (entry.contains("error")) TellNext(entry["error"], each->error());
+    if (entry.contains("warning")) TellNext(entry["warning"], each->warning());
+  }
+  return Json{{"checkpoints", std::move(checkpoints)}};
+}
+
+absl::StatusOr<Json> PageQuestions::Timelines(const std::string& name) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(name));
+  MutexLock lock(live_mutex_);
+  v1::ListTimelinesRequest request;
+  request.set_job(name);
+  request.set_summary(true);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> listed, FetchTimelines(*live_, request));
+  Json timelines = Json::array();
+  for (const v1::Timeline& timeline : listed) {
+    TellNext(timelines.emplace_back(TimelineToJson(timeline))["error"], timeline.error());
+  }
+  return Json{{"timelines", std::move(timelines)}};
+}
+
+absl::StatusOr<Json> PageQuestions::TimelineOf(const std::string& rest) {
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string name = rest.substr(std::min(rest.size(), slash + 1));
+  uint64_t id = 0;
+  if (!absl::SimpleAtoi(rest.substr(0, slash), &id) || id == 0) {
+    return MakeError(Reason::kBadRequest, "a timeline is named by its number and its job");
+  }
+  CAIRN_RETURN_IF_ERROR(CheckJobName(name));
+  MutexLock lock(live_mutex_);
+  v1::ListTimelinesRequest request;
+  request.set_job(name);
+  request.set_id(id);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> listed, FetchTimelines(*live_, request));
+  if (listed.empty()) {
+    return MakeError(Reason::kNotCommitted,
+                     absl::StrCat("the coordinator has no timeline ", id, " of ", name, " any more"), {{"job", name}});
+  }
+  Json json = TimelineToJson(listed.front());
+  TellNext(json["error"], listed.front().error());
+  return json;
+}
+
+std::map<std::string, WebSite::Question> PageQuestions::ByName() {
+  return {{"jobs", [this](const std::string&) { return Jobs(); }},
+          {"stored_jobs", [this](const std::string&) { return StoredJobs(); }},
+          {"job", [this](const std::string& job) { return JobOf(job); }},
+          {"checkpoints", [this](const std::string& job) { return Checkpoints(job); }},
+          {"timelines", [this](const std::string& job) { return Timelines(job); }},
+          {"timeline", [this](const std::string& rest) { return TimelineOf(rest); }}};
+}
+
+}  // namespace cairn::cli
