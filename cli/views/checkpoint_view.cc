@@ -136,7 +136,7 @@ std::string MirrorText(const v1::Mirror& mirror) {
   const absl::Status error = StatusFromProto(mirror.error());
   absl::StrAppend(&text, Coloured(stdout, Colour::kYellow, "it is tried again:"), " ",
                   std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ",
-                  ForTerminal(error.message()), NextLine(error), "\n");
+                  ForTerminal(std::string(error.message())), NextLine(error), "\n");
   return text;
 }
 

@@ -219,6 +219,17 @@ absl::Status Conflict(const CopyTarget& to, const Manifest& manifest) {
        {"next", "Use a mirror that belongs to this root alone, or delete the step there with a coordinator of its own."}});
 }
 
+// Checks that the attempt of `manifest` is ended there by the record `bytes`, and makes that durable.
+absl::Status CheckRecord(const Manifest& manifest, const std::string& bytes, const CopyTarget& to) {
+  const StoredAttempt there = to.checkpoints.ReadAttempt(manifest.job, manifest.step, manifest.attempt);
+  if (!there.stands()) return Conflict(to, manifest);
+  const auto standing =
+      to.storage.Read(OutcomePath(manifest.job, manifest.step, manifest.attempt), kMaxOutcomeBytes);
+  CAIRN_RETURN_IF_ERROR(AtTarget(standing.status()));
+  if (*standing != bytes) return Conflict(to, manifest);
+  return AtTarget(to.storage.Sync(StepDirectory(manifest.job, manifest.step)));
+}
+
 }  // namespace
 
 bool IsStepFault(const absl::Status& status) {
@@ -233,6 +244,11 @@ absl::Status CopyStep(CheckpointStore& from, const CheckpointStore::ManifestByte
   if (manifest == nullptr) return MakeError(Reason::kManifestCorrupt, "the record is no manifest");
   const uint64_t nonce = NonceOf(*record.bytes);
   bytes_done = 0;
+  CAIRN_RETURN_IF_ERROR(to.lock.Check());
+  // Without a record in its place, nobody relies on what is in the directory.
+  const StoredAttempt there = to.checkpoints.ReadAttempt(manifest->job, manifest->step, manifest->attempt);
+  if (there.damaged) return AtTarget(there.error);
+  if (!there.unfinished) return CheckRecord(*manifest, *record.bytes, to);
   StepCopy copy(from.storage(), *manifest, to, stop, bytes_done);
   CAIRN_RETURN_IF_ERROR(AtTarget(copy.Claim(nonce)));
   CAIRN_RETURN_IF_ERROR(WithMemory("to copy a step to the mirror", [&] { return copy.CopyFiles(); }));
@@ -251,12 +267,7 @@ absl::Status CopyStep(CheckpointStore& from, const CheckpointStore::ManifestByte
                                    .error = absl::OkStatus(),
                                    .request_id = manifest->request_id});
   CAIRN_RETURN_IF_ERROR(AtTarget(answer.standing.status()));
-  if (!answer.standing->stands()) return Conflict(to, *manifest);
-  const auto standing =
-      to.storage.Read(OutcomePath(manifest->job, manifest->step, manifest->attempt), kMaxOutcomeBytes);
-  CAIRN_RETURN_IF_ERROR(AtTarget(standing.status()));
-  if (*standing != *record.bytes) return Conflict(to, *manifest);
-  return AtTarget(to.storage.Sync(StepDirectory(manifest->job, manifest->step)));
+  return CheckRecord(*manifest, *record.bytes, to);
 }
 
 }  // namespace cairn

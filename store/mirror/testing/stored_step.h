@@ -37,7 +37,7 @@ class TwoRoots : public testing::Test {
   }
   ~TwoRoots() override { std::filesystem::remove_all(directory_); }
 
-  // Commits a checkpoint of two files at the root: one has "w" of `bytes`, the other one "e", which is empty, and "v".
+  // Commits a checkpoint of two files at the root: one has "w" of `bytes`, the other one "u" and "v".
   void Commit(int64_t step, uint32_t attempt = 1, int64_t bytes = 1000) {
     Manifest manifest;
     manifest.job = kJob;
@@ -51,7 +51,7 @@ class TwoRoots : public testing::Test {
     manifest.rank_node = {0, 0};
     manifest.commit_time = absl::FromUnixSeconds(1000 + requests_);
     manifest.lineage.sequence = static_cast<uint64_t>(requests_);
-    AddTensor(manifest, "e", 0, 1, 0);
+    AddTensor(manifest, "u", 5, 1, 0);
     AddTensor(manifest, "v", 77, 1, 1);
     AddTensor(manifest, "w", bytes, 0, 0);
     const std::string directory = AttemptDirectory(kJob, step, attempt);
