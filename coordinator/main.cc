@@ -304,7 +304,8 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
       "Second root, a directory or s3://bucket/prefix that agents see too: committed checkpoints are copied there "
       "behind the commit, and are loaded from there if the root does not have them");
   add("--mirror-steps", flags.mirror_steps,
-      "Which steps the mirror gets: all, newest (a step that still waits when a later one is committed is passed over), "
+      "Which steps the mirror gets: all, newest (a step that still waits when a later one is committed is passed "
+      "over), "
       "or every:N (those divisible by N)");
   add("--mirror-keep-last", flags.mirror_keep_last,
       "How many of its newest steps the mirror keeps, besides pinned and tagged ones; 0 keeps all");

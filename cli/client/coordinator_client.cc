@@ -132,7 +132,7 @@ absl::StatusOr<CheckpointList> ListWithMirror(CoordinatorClient& client, const s
     CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
     listed.checkpoints.insert(listed.checkpoints.end(), response.checkpoints().begin(), response.checkpoints().end());
     if (response.has_mirror()) listed.mirror = response.mirror();
-    listed.only_at_mirror.assign(response.only_at_mirror().begin(), response.only_at_mirror().end());
+    listed.only_at_mirror.assign(response.mirror_only_checkpoints().begin(), response.mirror_only_checkpoints().end());
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
   return listed;

@@ -53,15 +53,15 @@ absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
 }
 
 // Returns the latest step that is in storage. The coordinator remembers the last save, but storage may have lost it
-// since; then this marks it in `job`. Sets `mirror` if the coordinator has one. If storage does not answer, returns the step that the coordinator remembers.
+// since; then this marks it in `job`. Sets `mirror` if the coordinator has one. If storage does not answer, returns the
+// step that the coordinator remembers.
 absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job,
                                                             std::optional<v1::Mirror>& mirror) {
   if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
   const auto listed = ListWithMirror(client, job.job());
   if (listed.ok()) mirror = listed->mirror;
-  const bool read =
-      listed.ok() && std::none_of(listed->checkpoints.begin(), listed->checkpoints.end(),
-                                  [](const v1::Checkpoint& checkpoint) { return checkpoint.unread(); });
+  const bool read = listed.ok() && std::none_of(listed->checkpoints.begin(), listed->checkpoints.end(),
+                                                [](const v1::Checkpoint& checkpoint) { return checkpoint.unread(); });
   if (!read) return LastCommitted(client, job.job());
   std::optional<v1::Checkpoint> latest;
   bool stands = false;

@@ -102,7 +102,9 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
   if (checkpoint.has_mirror()) {
     const v1::MirroredCheckpoint& mirror = checkpoint.mirror();
-    json["mirror"] = {{"state", v1::MirroredCheckpoint::State_Name(mirror.state())},
+    json["mirror"] = {{"state", mirror.state() == v1::MirroredCheckpoint::STATE_UNSPECIFIED
+                                    ? "UNKNOWN"
+                                    : v1::MirroredCheckpoint::State_Name(mirror.state())},
                       {"error", mirror.has_error() ? ErrorToJson(StatusFromProto(mirror.error())) : nullptr}};
   }
   return json;
@@ -189,10 +191,9 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
                                     absl::StrJoin(checkpoint.tags(), " ")};
     if (mirrored) row.push_back(MirrorStateText(checkpoint.mirror().state()));
     row.push_back(std::move(text));
-    table.Add(std::move(row),
-              damaged                                  ? Colour::kRed
-              : superseded || checkpoint.has_warning() ? Colour::kYellow
-                                                       : Colour::kNone);
+    table.Add(std::move(row), damaged                                  ? Colour::kRed
+                              : superseded || checkpoint.has_warning() ? Colour::kYellow
+                                                                       : Colour::kNone);
   }
   return table;
 }

@@ -17,7 +17,8 @@ std::string StateName(v1::Phase::Value state);
 bool IsEnded(const v1::Checkpoint& checkpoint);
 
 // Returns {"job", "step", "state", "attempt", "pinned", "tags", "commit_time", "bytes", "world_size", "continues_step",
-// "metrics", "warning"}, and "mirror": {"state", "error"} if the coordinator has a mirror. A damaged one has "error" instead of the keys after "world_size", and null for unknown values.
+// "metrics", "warning"}, and "mirror": {"state", "error"} if the coordinator has a mirror. A damaged one has "error"
+// instead of the keys after "world_size", and null for unknown values.
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
 // Prints facts about a checkpoint, one a line: whether it is superseded, pinned or tagged, its metrics, and its
 // warning. Prints nothing that does not apply.

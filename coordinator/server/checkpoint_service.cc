@@ -330,7 +330,7 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
         *page.mutable_mirror() = self.mirror_->View(asked.job());
         if (!page.next_page_token().empty()) return page;
         for (v1::Checkpoint& checkpoint : self.mirror_->OnlyThere(asked.job())) {
-          *page.add_only_at_mirror() = std::move(checkpoint);
+          *page.add_mirror_only_checkpoints() = std::move(checkpoint);
         }
         return page;
       });

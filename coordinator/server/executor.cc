@@ -283,8 +283,9 @@ absl::StatusOr<Executor::Source> Executor::FindSource(const std::string& job, co
                       absl::StrCat("the root has no such checkpoint of ", job, ", and the mirror ", mirror_->address(),
                                    " does not say whether it has one"),
                       {{"job", job},
-                       {"next", "Try again when the mirror can be reached. To go on without it, start the coordinator "
-                                "without --mirror."}});
+                       {"next",
+                        "Try again when the mirror can be reached. To go on without it, start the coordinator "
+                        "without --mirror."}});
     }
   }
   if (nothing && !action.step.has_value()) NoteFirstStart(job);
@@ -324,9 +325,8 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       manifest = std::make_shared<const Manifest>(std::move(imported));
       name = wish.import_directory;
     }
-    CAIRN_ASSIGN_OR_RETURN(
-        made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish, std::move(keepers),
-                              source.directory));
+    CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish,
+                                                 std::move(keepers), source.directory));
     planned.hold = plans_.HoldLoad(*made);
     if (source.hold != nullptr) planned.hold = std::make_shared<const Holds>(planned.hold, source.hold);
     planned.step = manifest->step;

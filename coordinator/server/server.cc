@@ -60,7 +60,8 @@ class CoordinatorServer::Impl {
         checkpoints_(storage, root.began()),
         attempts_(storage, checkpoints_, clock, root),
         deletions_(storage, checkpoints_, clock, root),
-        mirror_(options_.mirror.has_value() ? std::make_unique<Mirror>(*options_.mirror, checkpoints_, clock) : nullptr),
+        mirror_(options_.mirror.has_value() ? std::make_unique<Mirror>(*options_.mirror, checkpoints_, clock)
+                                            : nullptr),
         executor_(checkpoints_, attempts_, deletions_, plans_, std::move(secret), clock, mirror_.get()),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, dispatcher_, layouts_, plans_),

@@ -234,6 +234,10 @@ MirrorWork Mirror::Note(const std::string& job, const Records& records) {
   for (const StepRecord& step : records.mirror) all.insert(step.step);
 
   MutexLock lock(mutex_);
+  if (all.empty()) {  // anybody may name a job
+    seen_.erase(job);
+    return {};
+  }
   Seen& seen = seen_[job];
   seen.known = true;
   seen.next_look = clock_.SteadyNow() + kLookEach;
@@ -261,7 +265,7 @@ MirrorWork Mirror::Note(const std::string& job, const Records& records) {
   for (const MirrorStep& step : steps) {
     if (!step.closed || step.attempt == 0) continue;
     absl::Status why = WhyClosed(step, *FindStep(records.mirror, step.step), job, options_.address);
-    if (!why.ok()) seen.failed[step.step] = {step.attempt, std::move(why), absl::InfiniteFuture()};
+    if (!why.ok()) seen.failed[step.step] = {step.attempt, std::move(why), true, absl::InfiniteFuture()};
   }
   for (const auto& [number, failed] : seen.failed) seen.next_look = std::min(seen.next_look, failed.next_try);
   return seen.work;
@@ -334,25 +338,25 @@ absl::Status Mirror::Copy(const std::string& job, int64_t step) {
          {"took", DurationText(clock_.SteadyNow() - begun)}});
     return copied;
   }
-  if (!IsStepFault(copied) && !HasReason(copied, Reason::kStepCommitted)) return copied;
-  // Its files go when the step is deleted, which may be now.
-  const StepRecord after = root_.ReadStep(job, step);
-  if (after.state() == StepRecord::State::kCommitted && after.deciding()->attempt == attempt) {
-    GiveUp(job, step, attempt, copied);
+  if (stop_) return copied;
+  const bool for_good = IsStepFault(copied) || HasReason(copied, Reason::kStepCommitted);
+  if (for_good) {
+    // Its files go when the step is deleted, which may be now.
+    const StepRecord after = root_.ReadStep(job, step);
+    if (after.state() != StepRecord::State::kCommitted || after.deciding()->attempt != attempt) return absl::OkStatus();
+    Log(LogLevel::kError, "not_mirrored",
+        {{"job", job},
+         {"step", step},
+         {"attempt", attempt},
+         {"error", copied},
+         {"next", absl::StrCat("Run `cairn verify ", job, "@", step, "`. The mirror has no copy of this step.")}});
   }
-  return absl::OkStatus();
-}
-
-void Mirror::GiveUp(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& why) {
-  Log(LogLevel::kError, "not_mirrored",
-      {{"job", job},
-       {"step", step},
-       {"attempt", attempt},
-       {"error", why},
-       {"next", absl::StrCat("Run `cairn verify ", job, "@", step, "`. The mirror has no copy of this step.")}});
   MutexLock lock(mutex_);
+  const absl::Duration rest = for_good ? options_.step_retry : options_.longest_retry;
+  seen_[job].failed[step] = {attempt, copied, for_good, clock_.SteadyNow() + rest};
+  if (!for_good) return copied;
   ++counts_.failures;
-  seen_[job].failed[step] = {attempt, why, clock_.SteadyNow() + options_.step_retry};
+  return absl::OkStatus();
 }
 
 absl::Status Mirror::CopyMarks(const std::string& job, const Records& records) {
@@ -461,8 +465,7 @@ absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, std::optional
   Found found;
   if (step.has_value()) {
     if (gone.contains(*step)) return CheckpointStore::NotCommitted(job, step, std::nullopt);
-    CAIRN_ASSIGN_OR_RETURN(found.manifest,
-                           side->checkpoints.ReadValid(job, side->checkpoints.ReadStep(job, *step)));
+    CAIRN_ASSIGN_OR_RETURN(found.manifest, side->checkpoints.ReadValid(job, side->checkpoints.ReadStep(job, *step)));
   } else {
     CAIRN_ASSIGN_OR_RETURN(auto valid, side->checkpoints.FindValid(job, fallback, nullptr, gone));
     found.manifest = std::move(valid.manifest);
@@ -488,7 +491,8 @@ bool Mirror::Awaits(const std::string& job, int64_t step) const {
   MutexLock lock(mutex_);
   const auto seen = seen_.find(job);
   if (seen == seen_.end() || !seen->second.known || !seen->second.steps.contains(step)) return true;
-  return Contains(seen->second.work.copy, step) && !seen->second.failed.contains(step);
+  const auto failed = seen->second.failed.find(step);
+  return Contains(seen->second.work.copy, step) && (failed == seen->second.failed.end() || !failed->second.for_good);
 }
 
 uint32_t Mirror::HighestAttempt(const std::string& job, int64_t step) const {
@@ -515,12 +519,11 @@ v1::MirroredCheckpoint Mirror::Describe(const std::string& job, int64_t step) co
   if (copying_.has_value() && copying_->job == job && copying_->step == step) {
     made.set_state(v1::MirroredCheckpoint::COPYING);
   } else if (failed != seen->second.failed.end()) {
-    made.set_state(v1::MirroredCheckpoint::FAILED);
+    made.set_state(failed->second.for_good ? v1::MirroredCheckpoint::FAILED : v1::MirroredCheckpoint::WAITING);
     *made.mutable_error() = StatusToProto(failed->second.error);
   } else if (known == seen->second.steps.end() || !known->second.at_root) {
     // It was committed after the last look.
-    const bool passed_over =
-        options_.rule.steps == MirrorRule::Steps::kEvery && step % options_.rule.every != 0;
+    const bool passed_over = options_.rule.steps == MirrorRule::Steps::kEvery && step % options_.rule.every != 0;
     made.set_state(passed_over ? v1::MirroredCheckpoint::LEFT_OUT : v1::MirroredCheckpoint::WAITING);
   } else if (known->second.is_mirrored() || (known->second.attempt == 0 && known->second.mirrored != 0)) {
     made.set_state(v1::MirroredCheckpoint::MIRRORED);

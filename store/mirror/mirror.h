@@ -66,9 +66,9 @@ class Mirror {
 
   // Something of the job may have changed at the root: looks at it soon.
   void Look(const std::string& job);
-  // A person has deleted a step at the root, or its copy is all that there is: deletes the copy as soon as the mirror can
-  // be reached. Returns false if there is no copy, as far as that is known. The wish is kept in memory. The record of a
-  // deletion at the root, if there is one, outlives a restart.
+  // A person has deleted a step at the root, or its copy is all that there is: deletes the copy as soon as the mirror
+  // can be reached. Returns false if there is no copy, as far as that is known. The wish is kept in memory. The record
+  // of a deletion at the root, if there is one, outlives a restart.
   bool Delete(const std::string& job, int64_t step, const std::string& cause);
 
   // True if the rule wants a copy of the step, which is committed at the root, and there is none yet, or nobody knows.
@@ -119,7 +119,8 @@ class Mirror {
   struct Failed {
     uint32_t attempt = 0;
     absl::Status error;
-    absl::Time next_try;
+    bool for_good = false;  // another try will hardly help: the step is damaged, or the mirror has another one
+    absl::Time next_try;    // others have their turn until then
   };
   // What was seen of a job at the last look.
   struct Seen {
@@ -164,8 +165,6 @@ class Mirror {
   // Returns the step to copy next; nothing if none may be tried now.
   std::optional<int64_t> NextCopy(const std::string& job, const MirrorWork& work);
   bool InUse(const std::string& job, int64_t step) const;
-  // Lets a step rest that cannot be copied.
-  void GiveUp(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& why);
 
   const MirrorOptions options_;
   CheckpointStore& root_;

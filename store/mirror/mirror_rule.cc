@@ -43,7 +43,8 @@ absl::StatusOr<MirrorRule> ParseMirrorRule(std::string_view steps, int64_t keep_
     rule.steps = MirrorRule::Steps::kNewest;
     return rule;
   }
-  if (steps.starts_with(kEvery) && absl::SimpleAtoi(std::string(steps.substr(kEvery.size())), &rule.every) && rule.every > 0) {
+  if (steps.starts_with(kEvery) && absl::SimpleAtoi(std::string(steps.substr(kEvery.size())), &rule.every) &&
+      rule.every > 0) {
     rule.steps = MirrorRule::Steps::kEvery;
     return rule;
   }
@@ -111,9 +112,8 @@ MirrorWork WorkOf(const std::vector<MirrorStep>& steps, const MirrorRule& rule) 
   for (const MirrorStep& step : steps) {
     if (step.deleted && step.mirrored != 0) work.follow.push_back(step.step);
     const bool copied = std::find(work.copy.begin(), work.copy.end(), step.step) != work.copy.end();
-    const bool others = std::any_of(step.half.begin(), step.half.end(), [&](uint32_t attempt) {
-      return !copied || attempt != step.attempt;
-    });
+    const bool others = std::any_of(step.half.begin(), step.half.end(),
+                                    [&](uint32_t attempt) { return !copied || attempt != step.attempt; });
     if (others) work.clean.push_back(step.step);
   }
   return work;

@@ -26,20 +26,20 @@ struct MirrorRule {
   bool waits_for_each() const { return steps != Steps::kNewest; }
 };
 
-// Reads "all", "newest" or "every:N". INVALID_ARGUMENT (BAD_QUANTITY): the text is none of them, or `keep_last` is below
-// 0.
+// Reads "all", "newest" or "every:N". INVALID_ARGUMENT (BAD_QUANTITY): the text is none of them, or `keep_last` is
+// below 0.
 absl::StatusOr<MirrorRule> ParseMirrorRule(std::string_view steps, int64_t keep_last);
 
 // What stands of a step at the root and at the mirror.
 struct MirrorStep {
   int64_t step = 0;
-  bool at_root = false;        // the root has a checkpoint of it, whole or damaged
-  uint32_t attempt = 0;        // the attempt that is committed at the root; 0: none
-  bool deleted = false;        // a person deleted it at the root, or wants it deleted at the mirror
-  bool superseded = false;     // the training does not build on it
-  bool kept = false;           // a pin or a tag keeps it
-  uint32_t mirrored = 0;       // the attempt that is committed at the mirror; 0: none
-  bool closed = false;         // the mirror has another record in the place of the one of `attempt`
+  bool at_root = false;          // the root has a checkpoint of it, whole or damaged
+  uint32_t attempt = 0;          // the attempt that is committed at the root; 0: none
+  bool deleted = false;          // a person deleted it at the root, or wants it deleted at the mirror
+  bool superseded = false;       // the training does not build on it
+  bool kept = false;             // a pin or a tag keeps it
+  uint32_t mirrored = 0;         // the attempt that is committed at the mirror; 0: none
+  bool closed = false;           // the mirror has another record in the place of the one of `attempt`
   std::set<uint32_t> half = {};  // attempts of which the mirror has files and no record
 
   bool is_mirrored() const { return attempt != 0 && mirrored == attempt && !closed; }

@@ -44,7 +44,7 @@ StepRecord Step(std::vector<StoredAttempt> attempts) {
   return record;
 }
 
-TEST(MirrorRuleTest, ItsTextIsRead) {
+TEST(MirrorRuleTest, ParseMirrorRule_EachRule_IsReadAndAllElseIsRefused) {
   EXPECT_EQ(Rule("all").steps, MirrorRule::Steps::kAll);
   EXPECT_EQ(Rule("newest", 3).keep_last, 3);
   EXPECT_EQ(Rule("every:500").every, 500);
@@ -56,7 +56,7 @@ TEST(MirrorRuleTest, ItsTextIsRead) {
   EXPECT_TRUE(HasReason(ParseMirrorRule("all", -1).status(), Reason::kBadQuantity));
 }
 
-TEST(MirrorRuleTest, WhatIsNotThereIsCopiedTheNewestFirst) {
+TEST(MirrorRuleTest, WorkOf_StepsThatAreNotThere_AreCopiedTheNewestFirst) {
   EXPECT_EQ(WorkOf(At({1, 2, 3, 4}, {2}), Rule("all")).copy, (Steps{4, 3, 1}));
   EXPECT_EQ(WorkOf(At({1, 2, 3, 4}, {2}), Rule("every:2")).copy, Steps{4});
   EXPECT_EQ(WorkOf(At({1, 2, 3, 4}, {2}), Rule("newest")).copy, Steps{4});
@@ -64,7 +64,7 @@ TEST(MirrorRuleTest, WhatIsNotThereIsCopiedTheNewestFirst) {
   EXPECT_TRUE(WorkOf({}, Rule("all")).copy.empty());
 }
 
-TEST(MirrorRuleTest, SupersededStepsComeLast) {
+TEST(MirrorRuleTest, WorkOf_SupersededSteps_ComeLast) {
   auto steps = At({1, 2, 3, 4});
   steps[2].superseded = steps[3].superseded = true;
   EXPECT_EQ(WorkOf(steps, Rule("all")).copy, (Steps{2, 1, 4, 3}));
@@ -72,7 +72,7 @@ TEST(MirrorRuleTest, SupersededStepsComeLast) {
   EXPECT_EQ(WorkOf(steps, Rule("all", 1)).copy, Steps{2});
 }
 
-TEST(MirrorRuleTest, ALaterAttemptIsCopiedAgain) {
+TEST(MirrorRuleTest, WorkOf_ALaterAttempt_IsCopiedAgain) {
   auto steps = At({1}, {1});
   steps[0].attempt = 2;
   EXPECT_EQ(WorkOf(steps, Rule("all")).copy, Steps{1});
@@ -80,7 +80,7 @@ TEST(MirrorRuleTest, ALaterAttemptIsCopiedAgain) {
   EXPECT_TRUE(WorkOf(steps, Rule("all")).copy.empty()) << "the mirror has another record in its place";
 }
 
-TEST(MirrorRuleTest, OnlyTheNewestAreKept) {
+TEST(MirrorRuleTest, WorkOf_KeepLast_OlderOnesGo) {
   EXPECT_EQ(WorkOf(At({1, 2, 3, 4}, {1, 2, 3, 4}), Rule("all", 2)).outdated, (Steps{1, 2}));
   EXPECT_TRUE(WorkOf(At({1, 2, 3, 4}, {1, 2}), Rule("all", 2)).outdated.empty()) << "newer ones are not there yet";
   EXPECT_EQ(WorkOf(At({1, 2, 3, 4}, {1, 2}), Rule("all", 2)).copy, (Steps{4, 3}));
@@ -88,7 +88,7 @@ TEST(MirrorRuleTest, OnlyTheNewestAreKept) {
   EXPECT_TRUE(WorkOf(At({1, 2, 3}, {1, 2, 3}), Rule("all")).outdated.empty());
 }
 
-TEST(MirrorRuleTest, StepsThatTheRootPrunedCountAmongTheNewest) {
+TEST(MirrorRuleTest, WorkOf_KeepLast_StepsThatTheRootPrunedCount) {
   auto steps = At({1, 2, 3}, {1, 2, 3});
   for (size_t i : {0, 1}) {
     steps[i].at_root = false;
@@ -97,7 +97,7 @@ TEST(MirrorRuleTest, StepsThatTheRootPrunedCountAmongTheNewest) {
   EXPECT_EQ(WorkOf(steps, Rule("all", 2)).outdated, Steps{1});
 }
 
-TEST(MirrorRuleTest, PinnedAndTaggedStepsStayAndAreCopied) {
+TEST(MirrorRuleTest, WorkOf_KeepLast_PinnedAndTaggedStepsStay) {
   auto steps = At({1, 2, 3, 4}, {2, 3, 4});
   steps[0].kept = steps[1].kept = true;
   const MirrorWork work = WorkOf(steps, Rule("all", 1));
@@ -105,7 +105,7 @@ TEST(MirrorRuleTest, PinnedAndTaggedStepsStayAndAreCopied) {
   EXPECT_EQ(work.outdated, Steps{3});
 }
 
-TEST(MirrorRuleTest, WhatAPersonDeletedGoesAndIsNotCopied) {
+TEST(MirrorRuleTest, WorkOf_APersonDeletedIt_GoesAndIsNotCopied) {
   auto steps = At({1, 2}, {1});
   for (MirrorStep& step : steps) {
     step.deleted = true;
@@ -116,7 +116,7 @@ TEST(MirrorRuleTest, WhatAPersonDeletedGoesAndIsNotCopied) {
   EXPECT_EQ(work.follow, Steps{1});
 }
 
-TEST(MirrorRuleTest, HalfCopiesThatAreNotWantedAreCleaned) {
+TEST(MirrorRuleTest, WorkOf_HalfCopiesThatNobodyWants_AreCleaned) {
   auto steps = At({1, 2, 3}, {2});
   for (MirrorStep& step : steps) step.half = {1};
   steps[2].half = {1, 2};
@@ -124,7 +124,7 @@ TEST(MirrorRuleTest, HalfCopiesThatAreNotWantedAreCleaned) {
   EXPECT_EQ(WorkOf(steps, Rule("newest")).clean, (Steps{1, 2, 3}));
 }
 
-TEST(MirrorStepTest, DeletionsByRulesAreNoWishOfAPerson) {
+TEST(MirrorStepTest, WasDeletedByPerson_RulesDeletedIt_IsNot) {
   EXPECT_TRUE(WasDeletedByPerson(Step({Deleted(1, false)})));
   EXPECT_FALSE(WasDeletedByPerson(Step({Deleted(1, true)})));
   EXPECT_FALSE(WasDeletedByPerson(Step({Deleted(1, false), Deleted(2, true)}))) << "it was saved anew";
@@ -133,7 +133,7 @@ TEST(MirrorStepTest, DeletionsByRulesAreNoWishOfAPerson) {
   EXPECT_FALSE(WasDeletedByPerson(Step({})));
 }
 
-TEST(MirrorStepTest, TheRecordsOfBothSidesArePutTogether) {
+TEST(MirrorStepTest, MirrorStepOf_BothSides_ArePutTogether) {
   const StepRecord root = Step({Committed(1), Committed(2)});
   MirrorStep step = MirrorStepOf(&root, nullptr, false);
   EXPECT_EQ(step.attempt, 2u);
@@ -150,7 +150,7 @@ TEST(MirrorStepTest, TheRecordsOfBothSidesArePutTogether) {
   EXPECT_FALSE(step.at_root);
 }
 
-TEST(MirrorStepTest, AnotherRecordInThePlaceOfTheCommitClosesTheStep) {
+TEST(MirrorStepTest, MirrorStepOf_AnotherRecordInThePlace_ClosesTheStep) {
   const StepRecord root = Step({Committed(1)});
   for (const StoredAttempt& other :
        {Committed(1, "another"), Deleted(1, true), StoredAttempt{.step = 7, .attempt = 1}, Committed(2)}) {

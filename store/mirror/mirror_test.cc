@@ -75,7 +75,7 @@ class MirrorTest : public TwoRoots {
   std::unique_ptr<Mirror> one_;
 };
 
-TEST_F(MirrorTest, WhatIsCommittedIsCopiedAndARestartGoesOn) {
+TEST_F(MirrorTest, Look_CommittedSteps_AreCopiedAndARestartGoesOn) {
   Commit(1);
   Commit(2);
   Begin();
@@ -93,12 +93,12 @@ TEST_F(MirrorTest, WhatIsCommittedIsCopiedAndARestartGoesOn) {
   EXPECT_EQ(one_->View(kJob).steps_waiting(), 0u);
 }
 
-TEST_F(MirrorTest, AMirrorThatIsDownIsTriedAgain) {
+TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
   Commit(1);
   down_ = true;
   Begin();
   EXPECT_TRUE(Becomes([&] { return one_->View(kJob).has_error(); }));
-  EXPECT_EQ(StateOf(1), State::UNKNOWN);
+  EXPECT_EQ(StateOf(1), State::STATE_UNSPECIFIED);
   EXPECT_TRUE(one_->Awaits(kJob, 1));
   EXPECT_FALSE(one_->counts().reachable);
   EXPECT_TRUE(HasReason(one_->Find(kJob, 1, false).status(), Reason::kStorageError));
@@ -108,20 +108,18 @@ TEST_F(MirrorTest, AMirrorThatIsDownIsTriedAgain) {
   EXPECT_FALSE(one_->Awaits(kJob, 1));
 }
 
-TEST_F(MirrorTest, AMirrorThatAnotherOneHoldsIsTriedAgain) {
+TEST_F(MirrorTest, Start_AnotherOneHoldsTheMirror_IsTriedAgain) {
   Commit(1);
   auto held = mirror_->TakeRoot();
   ASSERT_TRUE(held.ok());
   Begin();
-  EXPECT_TRUE(Becomes([&] {
-    return one_->View(kJob).error().message().find("process") != std::string::npos;
-  }));
+  EXPECT_TRUE(Becomes([&] { return one_->View(kJob).error().message().find("process") != std::string::npos; }));
   EXPECT_FALSE(IsCopied(1));
   held->reset();
   EXPECT_TRUE(BecomesMirrored(1));
 }
 
-TEST_F(MirrorTest, ADamagedStepIsToldAndDoesNotKeepOthersBack) {
+TEST_F(MirrorTest, Look_ADamagedStep_IsToldAndDoesNotKeepOthersBack) {
   Commit(1);
   Commit(2);
   Damage(AtRoot(File(2)), 4100);
@@ -132,7 +130,7 @@ TEST_F(MirrorTest, ADamagedStepIsToldAndDoesNotKeepOthersBack) {
   EXPECT_FALSE(one_->Awaits(kJob, 2)) << "rules need not wait for what never comes";
 }
 
-TEST_F(MirrorTest, OnlyTheNewestAreKeptButForPinnedOnes) {
+TEST_F(MirrorTest, Look_KeepLast_OlderOnesGoButForPinnedOnes) {
   for (const int64_t step : {1, 2, 3, 4}) Commit(step);
   ASSERT_TRUE(root_->PutIfAbsent(PinPath(kJob, 1), "note\n").ok());
   Begin("all", 1);
@@ -151,7 +149,7 @@ TEST_F(MirrorTest, OnlyTheNewestAreKeptButForPinnedOnes) {
   EXPECT_EQ(StateOf(4), State::LEFT_OUT) << "what was deleted there is not copied again";
 }
 
-TEST_F(MirrorTest, PinsAndTagsFollow) {
+TEST_F(MirrorTest, Look_PinsAndTags_Follow) {
   Commit(1);
   Begin();
   ASSERT_TRUE(BecomesMirrored(1));
@@ -165,7 +163,7 @@ TEST_F(MirrorTest, PinsAndTagsFollow) {
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(TagPath(kJob, 1, "paper"))); }));
 }
 
-TEST_F(MirrorTest, ADeletionOfAPersonFollowsAndOneOfRulesDoesNot) {
+TEST_F(MirrorTest, Delete_ByAPerson_FollowsAndByRulesDoesNot) {
   for (const int64_t step : {1, 2, 3}) Commit(step);
   Begin();
   for (const int64_t step : {1, 2, 3}) ASSERT_TRUE(BecomesMirrored(step));
@@ -183,7 +181,7 @@ TEST_F(MirrorTest, ADeletionOfAPersonFollowsAndOneOfRulesDoesNot) {
   EXPECT_FALSE(one_->Delete(kJob, 9, "a person")) << "there is no copy";
 }
 
-TEST_F(MirrorTest, ADeletedStepIsNeverFoundThoughTheMirrorWasDown) {
+TEST_F(MirrorTest, Find_DeletedWhileTheMirrorWasDown_IsNotFound) {
   Commit(1);
   Commit(2);
   Begin();
@@ -198,7 +196,7 @@ TEST_F(MirrorTest, ADeletedStepIsNeverFoundThoughTheMirrorWasDown) {
   EXPECT_EQ(latest->directory, directory_ + "/mirror/demo");
 }
 
-TEST_F(MirrorTest, FilesThatALoadReadsStayUntilItEnds) {
+TEST_F(MirrorTest, Find_DeletedWhileALoadReads_FilesStayUntilItEnds) {
   Commit(1);
   Commit(2);
   Begin();
@@ -215,7 +213,7 @@ TEST_F(MirrorTest, FilesThatALoadReadsStayUntilItEnds) {
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(File(1))); }));
 }
 
-TEST_F(MirrorTest, AnotherRootsCheckpointStaysAndIsTold) {
+TEST_F(MirrorTest, Look_AnotherRootsCheckpoint_StaysAndIsTold) {
   Commit(1);
   Begin();
   ASSERT_TRUE(BecomesMirrored(1));
@@ -231,7 +229,7 @@ TEST_F(MirrorTest, AnotherRootsCheckpointStaysAndIsTold) {
   EXPECT_EQ(one_->HighestAttempt(kJob, 1), 1u) << "a save of step 1 takes attempt 2";
 }
 
-TEST_F(MirrorTest, ALostRootIsFoundAtTheMirror) {
+TEST_F(MirrorTest, Find_TheRootWasLost_FindsTheLatest) {
   for (const int64_t step : {1, 2}) Commit(step);
   Begin();
   ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
@@ -245,7 +243,7 @@ TEST_F(MirrorTest, ALostRootIsFoundAtTheMirror) {
   EXPECT_TRUE(IsCopied(1) == false && fs::exists(AtMirror(File(1)))) << "a root that is empty deletes nothing";
 }
 
-TEST_F(MirrorTest, WhatAKilledCopyHasLeftIsRemovedIfNobodyWantsIt) {
+TEST_F(MirrorTest, Look_AKilledCopyThatNobodyWants_IsRemoved) {
   Commit(1);
   Commit(2);
   Begin();

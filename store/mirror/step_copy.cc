@@ -37,8 +37,7 @@ struct Expected {
 std::vector<std::vector<Expected>> ItemsByFile(const Manifest& manifest) {
   std::vector<std::vector<Expected>> items(manifest.files.size());
   for (const ManifestShard& shard : manifest.shards) {
-    items[shard.file].push_back({manifest.tensors[shard.tensor].name, shard.file_offset, shard.bytes,
-                                 shard.crc32c});
+    items[shard.file].push_back({manifest.tensors[shard.tensor].name, shard.file_offset, shard.bytes, shard.crc32c});
   }
   for (const ManifestObject& object : manifest.objects) {
     items[object.file].push_back({object.name, object.file_offset, object.slot_bytes, object.crc32c});
@@ -216,15 +215,15 @@ absl::Status Conflict(const CopyTarget& to, const Manifest& manifest) {
       {{"job", manifest.job},
        {"step", absl::StrCat(manifest.step)},
        {"file", file},
-       {"next", "Use a mirror that belongs to this root alone, or delete the step there with a coordinator of its own."}});
+       {"next",
+        "Use a mirror that belongs to this root alone, or delete the step there with a coordinator of its own."}});
 }
 
 // Checks that the attempt of `manifest` is ended there by the record `bytes`, and makes that durable.
 absl::Status CheckRecord(const Manifest& manifest, const std::string& bytes, const CopyTarget& to) {
   const StoredAttempt there = to.checkpoints.ReadAttempt(manifest.job, manifest.step, manifest.attempt);
   if (!there.stands()) return Conflict(to, manifest);
-  const auto standing =
-      to.storage.Read(OutcomePath(manifest.job, manifest.step, manifest.attempt), kMaxOutcomeBytes);
+  const auto standing = to.storage.Read(OutcomePath(manifest.job, manifest.step, manifest.attempt), kMaxOutcomeBytes);
   CAIRN_RETURN_IF_ERROR(AtTarget(standing.status()));
   if (*standing != bytes) return Conflict(to, manifest);
   return AtTarget(to.storage.Sync(StepDirectory(manifest.job, manifest.step)));
@@ -258,14 +257,13 @@ absl::Status CopyStep(CheckpointStore& from, const CheckpointStore::ManifestByte
     bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.bytes()});
   }
   AttemptStore attempts(to.storage, to.checkpoints, to.clock, to.lock);
-  const PutAnswer answer =
-      attempts.Put(manifest->job, {.step = manifest->step,
-                                   .attempt = manifest->attempt,
-                                   .nonce = nonce,
-                                   .manifest = record.bytes,
-                                   .bins = std::move(bins),
-                                   .error = absl::OkStatus(),
-                                   .request_id = manifest->request_id});
+  const PutAnswer answer = attempts.Put(manifest->job, {.step = manifest->step,
+                                                        .attempt = manifest->attempt,
+                                                        .nonce = nonce,
+                                                        .manifest = record.bytes,
+                                                        .bins = std::move(bins),
+                                                        .error = absl::OkStatus(),
+                                                        .request_id = manifest->request_id});
   CAIRN_RETURN_IF_ERROR(AtTarget(answer.standing.status()));
   return CheckRecord(*manifest, *record.bytes, to);
 }

@@ -34,7 +34,7 @@ class StepCopyTest : public TwoRoots {
   std::atomic<uint64_t> bytes_done_ = 0;
 };
 
-TEST_F(StepCopyTest, EveryFileAndTheRecordHaveTheSameBytes) {
+TEST_F(StepCopyTest, CopyStep_AWholeStep_HasTheSameBytes) {
   Commit(7, 1, (21 << 20) + 5);
   ASSERT_TRUE(Copy(7).ok());
   EXPECT_TRUE(IsCopied(7));
@@ -43,7 +43,7 @@ TEST_F(StepCopyTest, EveryFileAndTheRecordHaveTheSameBytes) {
   EXPECT_TRUE(Copy(7).ok()) << "once more: nothing is left to do";
 }
 
-TEST_F(StepCopyTest, ADamagedByteIsFoundAndNothingIsCommitted) {
+TEST_F(StepCopyTest, CopyStep_ADamagedByte_IsNotCommitted) {
   Commit(7, 1, 9 << 20);
   Damage(AtRoot(File(7, 0)), 4096 + (8 << 20) + 3);
   const absl::Status copied = Copy(7);
@@ -54,7 +54,7 @@ TEST_F(StepCopyTest, ADamagedByteIsFoundAndNothingIsCommitted) {
   EXPECT_FALSE(fs::exists(AtMirror(File(7, 0)))) << "a file of this name counts as whole";
 }
 
-TEST_F(StepCopyTest, ADamagedHeaderAShortFileAndAMissingOneAreFaultsOfTheStep) {
+TEST_F(StepCopyTest, CopyStep_AFileIsDamagedShortOrMissing_IsAFaultOfTheStep) {
   for (const int64_t step : {1, 2, 3}) Commit(step);
   Damage(AtRoot(File(1, 1)), 20);
   fs::resize_file(AtRoot(File(2, 1)), 4096);
@@ -65,7 +65,7 @@ TEST_F(StepCopyTest, ADamagedHeaderAShortFileAndAMissingOneAreFaultsOfTheStep) {
   for (const int64_t step : {1, 2, 3}) EXPECT_FALSE(IsCommitted(step)) << step;
 }
 
-TEST_F(StepCopyTest, WhatAnEarlierCopyHasLeftIsGoneOnWith) {
+TEST_F(StepCopyTest, CopyStep_AnEarlierCopyHasLeftFiles_GoesOnWithWholeOnes) {
   Commit(7);
   ASSERT_TRUE(Copy(7).ok());
   fs::remove(AtMirror(OutcomePath(kJob, 7, 1)));
@@ -77,7 +77,7 @@ TEST_F(StepCopyTest, WhatAnEarlierCopyHasLeftIsGoneOnWith) {
   EXPECT_EQ(fs::last_write_time(AtMirror(File(7, 0))), written) << "it was whole";
 }
 
-TEST_F(StepCopyTest, AFileThatWasBegunIsCopiedAnew) {
+TEST_F(StepCopyTest, CopyStep_AFileWasBegun_IsCopiedAnew) {
   Commit(7);
   ASSERT_TRUE(Copy(7).ok());
   fs::remove(AtMirror(OutcomePath(kJob, 7, 1)));
@@ -88,7 +88,7 @@ TEST_F(StepCopyTest, AFileThatWasBegunIsCopiedAnew) {
   EXPECT_TRUE(IsCopied(7));
 }
 
-TEST_F(StepCopyTest, FilesOfAnotherRecordAreNotTaken) {
+TEST_F(StepCopyTest, CopyStep_FilesOfAnotherRecord_AreNotTaken) {
   Commit(7);
   ASSERT_TRUE(MakeAttemptDirectory(*mirror_, AttemptDirectory(kJob, 7, 1), 12345, "of another root").ok());
   std::ofstream(AtMirror(File(7, 0))) << ReadWhole(AtRoot(File(7, 0)));
@@ -98,7 +98,7 @@ TEST_F(StepCopyTest, FilesOfAnotherRecordAreNotTaken) {
   EXPECT_FALSE(fs::exists(Directory(7) + "/stray"));
 }
 
-TEST_F(StepCopyTest, AnotherRecordStays) {
+TEST_F(StepCopyTest, CopyStep_AnotherRecordStands_Stays) {
   Commit(7);
   ASSERT_TRUE(Copy(7).ok());
   const std::string before = ReadWhole(AtMirror(OutcomePath(kJob, 7, 1)));
@@ -109,14 +109,14 @@ TEST_F(StepCopyTest, AnotherRecordStays) {
   EXPECT_EQ(ReadWhole(AtMirror(OutcomePath(kJob, 7, 1))), before);
 }
 
-TEST_F(StepCopyTest, WithoutTheLockNothingIsWritten) {
+TEST_F(StepCopyTest, CopyStep_TheLockIsLost_WritesNothing) {
   Commit(7);
   lock_.held = MakeError(Reason::kRootInUse, "lost");
   EXPECT_TRUE(HasReason(Copy(7), Reason::kRootInUse));
   EXPECT_FALSE(fs::exists(AtMirror(kJob)));
 }
 
-TEST_F(StepCopyTest, ALockThatIsLostOnTheWayKeepsTheRecordFromBeingPut) {
+TEST_F(StepCopyTest, CopyStep_TheLockIsLostOnTheWay_PutsNoRecord) {
   Commit(7);
   int checks = 0;
   lock_.before_check = [&] {
@@ -127,7 +127,7 @@ TEST_F(StepCopyTest, ALockThatIsLostOnTheWayKeepsTheRecordFromBeingPut) {
   EXPECT_FALSE(IsCommitted(7));
 }
 
-TEST_F(StepCopyTest, ItStops) {
+TEST_F(StepCopyTest, CopyStep_Stopped_CommitsNothing) {
   Commit(7);
   stop_ = true;
   EXPECT_TRUE(HasReason(Copy(7), Reason::kInterrupted));

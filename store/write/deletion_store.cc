@@ -108,7 +108,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
     if (attempt.deleted && attempt.directory) changed.deleted.push_back(attempt);
     if (!attempt.stands()) continue;
     CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
-    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, {action.step, cause, /*by_rules=*/true}, attempt, action.step));
+    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary,
+                           PutDeletion(job, {action.step, cause, /*by_rules=*/true}, attempt, action.step));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;

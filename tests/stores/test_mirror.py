@@ -34,7 +34,8 @@ def use(endpoint, monkeypatch):
 
 
 def state_of(step: int, rank: int) -> dict:
-    return {**{name: rows(array + step, rank, RANKS) for name, array in WHOLE.items()}, "progress": {"step": step}}
+    tensors = {name: rows(np.roll(array, step), rank, RANKS) for name, array in WHOLE.items()}
+    return {**tensors, "progress": {"step": step}}
 
 
 def cluster_of(root, mirror: str, *flags: str) -> cairn.local.Cluster:
@@ -188,7 +189,7 @@ def test_rules_wait_for_the_mirror_up_to_a_bound(use, endpoint, tmp_path):
             time.sleep(0.1)
         assert "not copied to the mirror yet" in ask(cluster, "prune", "demo", "--keep-last", "1", "--dry-run")
         proxy.answer = lambda method, path: None
-        await_states(cluster, {7: "MIRRORED"}, seconds=180)
+        await_states(cluster, dict.fromkeys((4, 5, 6, 7), "MIRRORED"), seconds=180)
         save(cluster, 8)
         await_states(cluster, {4: "ONLY_THERE", 8: "MIRRORED"})
 
@@ -242,3 +243,18 @@ def test_two_coordinators_with_one_mirror_do_not_disturb_each_other(use, tmp_pat
         await_states(one, {1: "MIRRORED", 2: "MIRRORED"})
     for step in (1, 2):
         command("verify", f"demo@{step}", "--root", mirror)
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--mirror=mirror"], "absolute path"),
+    (["--mirror=s3://models/x?region=eu"], "options behind"),
+    (["--mirror=/ROOT/inner"], "lie within each other"),
+    (["--mirror=/elsewhere", "--mirror-steps=some"], "every:N"),
+    (["--mirror=/elsewhere", "--mirror-keep-last=-1"], "below 0"),
+])
+def test_a_mirror_that_cannot_be_is_refused_at_the_start(tmp_path, flags, words):
+    flags = [flag.replace("/ROOT", str(tmp_path)) for flag in flags]
+    result = subprocess.run([str(cairn.local.binary("cairn-coordinator")), f"--root={tmp_path}", *flags],
+                            capture_output=True, text=True)
+    assert result.returncode == 2 and words in result.stderr + result.stdout, result.stderr
+    assert "next" in result.stderr
