@@ -1,6 +1,7 @@
 // cairn-coordinator: gathers what every rank holds, decides who writes what, and commits checkpoints.
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -24,7 +25,10 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/server.h"
+#include "store/mirror/mirror.h"
+#include "store/mirror/mirror_rule.h"
 #include "store/open/open_storage.h"
+#include "store/open/place.h"
 #include "store/posix/posix_storage.h"
 #include "store/root/root_proof.h"
 #include "store/write/attempt_store.h"
@@ -38,6 +42,7 @@ Every flag can be set by an environment variable: --phase-timeout by CAIRN_PHASE
 Examples:
   cairn-coordinator --root /ckpt --listen 127.0.0.1:7420
   cairn-coordinator --root /ckpt --listen 0.0.0.0:7420 --token-file /run/secrets/cairn-token
+  cairn-coordinator --root /ckpt --mirror s3://models/llm --mirror-keep-last 20
 Exit status: 0 drained, 1 failed, 2 usage.)";
 
 // The flags as they are given.
@@ -56,6 +61,9 @@ struct Flags {
   bool insecure = false;
   std::string drain_timeout = "30s";
   std::string lock_timeout;
+  std::string mirror;
+  std::string mirror_steps = "all";
+  int64_t mirror_keep_last = 0;
 };
 
 // The settings that the flags give.
@@ -68,6 +76,29 @@ struct Settings {
   absl::Duration drain_timeout;
   std::optional<absl::Duration> lock_timeout;
 };
+
+// Returns whether one of two roots is the other one, or below it, by their names.
+bool IsAtOrBelow(std::string_view place, std::string_view root) {
+  while (root.size() > 1 && root.ends_with('/')) root.remove_suffix(1);
+  return place.starts_with(root) && (place.size() == root.size() || root == "/" || place[root.size()] == '/');
+}
+
+absl::StatusOr<std::optional<MirrorOptions>> ReadMirrorFlags(const Flags& flags) {
+  CAIRN_ASSIGN_OR_RETURN(const MirrorRule rule, ParseMirrorRule(flags.mirror_steps, flags.mirror_keep_last));
+  if (flags.mirror.empty()) return std::nullopt;
+  CAIRN_ASSIGN_OR_RETURN(std::string address, FullNameOf(flags.mirror));
+  while (address.size() > 1 && address.ends_with('/')) address.pop_back();
+  if (IsAtOrBelow(address, flags.root) || IsAtOrBelow(flags.root, address)) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("the mirror ", address, " and the root ", flags.root, " lie within each other"),
+                     {{"next", "Give the mirror a place outside of the root, best in another storage."}});
+  }
+  MirrorOptions mirror;
+  mirror.address = address;
+  mirror.rule = rule;
+  mirror.open = [address] { return OpenStorage(address, /*create=*/true); };
+  return mirror;
+}
 
 absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   Settings settings = {.server = {.listen = flags.listen, .metrics_listen = flags.metrics_listen},
@@ -90,6 +121,9 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
     return MakeError(Reason::kBadQuantity,
                      "--phase-timeout and --storage-timeout must be above 0s, --lease-ttl at least 300ms");
   }
+  CAIRN_ASSIGN_OR_RETURN(settings.server.mirror, ReadMirrorFlags(flags));
+  // Loads of an earlier coordinator come back with their agents within a lease.
+  if (settings.server.mirror.has_value()) settings.server.mirror->settle = 2 * decisions.lease_ttl;
   decisions.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
                              : flags.check_replicas == "never" ? ReplicaCheck::kNever
                                                                : ReplicaCheck::kFirst;
@@ -176,6 +210,7 @@ void LogServing(const CoordinatorServer& server, const Settings& settings, uint6
       {{"address", server.address()},
        {"root", settings.root},
        {"epoch", epoch},
+       {"mirror", settings.server.mirror.has_value() ? settings.server.mirror->address : "none"},
        {"version", std::string(kVersion)},
        {"pid", getpid()},
        {"open_files", open_files},
@@ -265,6 +300,15 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
   add("--root", flags.root, "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix, gs://bucket/prefix")
       .Required();
+  add("--mirror", flags.mirror,
+      "Second root, a directory or s3://bucket/prefix that agents see too: committed checkpoints are copied there "
+      "behind the commit, and are loaded from there if the root does not have them");
+  add("--mirror-steps", flags.mirror_steps,
+      "Which steps the mirror gets: all, newest (a step that still waits when a later one is committed is passed "
+      "over), "
+      "or every:N (those divisible by N)");
+  add("--mirror-keep-last", flags.mirror_keep_last,
+      "How many of its newest steps the mirror keeps, besides pinned and tagged ones; 0 keeps all");
   add("--phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
   add("--storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
   add("--lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");

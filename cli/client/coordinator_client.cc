@@ -123,17 +123,24 @@ void RefuseRootToChange(Command& command) {
                        "only, `cairn list` and show take --root");
 }
 
-absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job) {
-  std::vector<v1::Checkpoint> listed;
+absl::StatusOr<CheckpointList> ListWithMirror(CoordinatorClient& client, const std::string& job) {
+  CheckpointList listed;
   v1::ListCheckpointsRequest request;
   request.set_job(job);
   do {
     v1::ListCheckpointsResponse response;
     CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
-    listed.insert(listed.end(), response.checkpoints().begin(), response.checkpoints().end());
+    listed.checkpoints.insert(listed.checkpoints.end(), response.checkpoints().begin(), response.checkpoints().end());
+    if (response.has_mirror()) listed.mirror = response.mirror();
+    listed.only_at_mirror.assign(response.mirror_only_checkpoints().begin(), response.mirror_only_checkpoints().end());
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
   return listed;
+}
+
+absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(CheckpointList listed, ListWithMirror(client, job));
+  return std::move(listed.checkpoints);
 }
 
 absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job) {

@@ -74,7 +74,14 @@ void RefuseRootToLook(Command& command);
 // Refuses --root for a command that changes checkpoints, as only a coordinator may. The error says how to start one.
 void RefuseRootToChange(Command& command);
 
-// Returns the checkpoints of a job, by ascending step.
+struct CheckpointList {
+  std::vector<v1::Checkpoint> checkpoints;  // by ascending step
+  std::optional<v1::Mirror> mirror;         // nothing if the coordinator has none
+  std::vector<v1::Checkpoint> only_at_mirror;
+};
+// Returns the checkpoints of a job, with what the coordinator knows of its mirror.
+absl::StatusOr<CheckpointList> ListWithMirror(CoordinatorClient& client, const std::string& job);
+// Returns the checkpoints of a job at the root, by ascending step.
 absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job);
 
 // Returns the latest committed step; nothing if the job has none.

@@ -34,6 +34,7 @@ nlohmann::ordered_json AnswerToJson(const v1::DeleteCheckpointResponse& answer) 
   const auto& before = answer.previously_deleted_attempts();
   nlohmann::ordered_json json = {{"deleted", nlohmann::ordered_json::array()},
                                  {"files_left", answer.files_left()},
+                                 {"mirror_follows", answer.mirror_follows()},
                                  {"previously_deleted_attempts", std::vector<uint32_t>(before.begin(), before.end())}};
   for (const v1::Checkpoint& deleted : answer.deleted_attempts()) {
     json["deleted"].push_back(
@@ -71,6 +72,9 @@ absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
     std::printf(
         "its files are still there: they go when no load reads them, or when the agents of an earlier "
         "coordinator have had the time to come back (two leases, 20 s by default)\n");
+  }
+  if (answer.mirror_follows()) {
+    std::printf("its copy at the mirror is deleted too, as soon as the mirror can be reached; `cairn list` shows it\n");
   }
   return absl::OkStatus();
 }

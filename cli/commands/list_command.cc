@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -33,10 +34,10 @@ struct Arguments {
   bool files = false;
 };
 
-absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
+absl::StatusOr<CheckpointList> ListFromCoordinator(const CommandContext& context, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
-  CAIRN_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
-  if (!listed.empty()) return listed;
+  CAIRN_ASSIGN_OR_RETURN(CheckpointList listed, ListWithMirror(*client, job));
+  if (!listed.checkpoints.empty() || !listed.only_at_mirror.empty()) return listed;
   // A job without checkpoints gives an empty list; an unknown job is an error.
   CAIRN_RETURN_IF_ERROR(CheckJobOf(*client, job));
   return listed;
@@ -62,6 +63,13 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
   return listed;
 }
 
+absl::StatusOr<CheckpointList> ListFromEither(const CommandContext& context, const Arguments& arguments) {
+  if (arguments.root.empty()) return ListFromCoordinator(context, arguments.name);
+  CheckpointList listed;
+  CAIRN_ASSIGN_OR_RETURN(listed.checkpoints, ListFromStorage(arguments.root, arguments.name, arguments.check));
+  return listed;
+}
+
 absl::Status List(const CommandContext& context, const Arguments& arguments) {
   if (arguments.name.empty()) {
     if (!arguments.check) return ListJobs(context, arguments.root);
@@ -69,18 +77,30 @@ absl::Status List(const CommandContext& context, const Arguments& arguments) {
                      {{"next", "Give its name; without --check this lists the jobs."}});
   }
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed,
-                         arguments.root.empty() ? ListFromCoordinator(context, arguments.name)
-                                                : ListFromStorage(arguments.root, arguments.name, arguments.check));
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointList listed, ListFromEither(context, arguments));
   if (context.json()) {
     nlohmann::ordered_json json = {{"checkpoints", nlohmann::ordered_json::array()}};
-    for (const v1::Checkpoint& checkpoint : listed) json["checkpoints"].push_back(ListedToJson(checkpoint));
+    for (const v1::Checkpoint& checkpoint : listed.checkpoints) json["checkpoints"].push_back(ListedToJson(checkpoint));
+    if (listed.mirror.has_value()) {
+      json["mirror"] = MirrorToJson(*listed.mirror);
+      json["only_at_mirror"] = nlohmann::ordered_json::array();
+      for (const v1::Checkpoint& checkpoint : listed.only_at_mirror) {
+        json["only_at_mirror"].push_back(ListedToJson(checkpoint));
+      }
+    }
     std::printf("%s\n", JsonText(json).c_str());
-  } else if (listed.empty()) {
+    return absl::OkStatus();
+  }
+  std::vector<v1::Checkpoint> shown = listed.checkpoints;
+  shown.insert(shown.end(), listed.only_at_mirror.begin(), listed.only_at_mirror.end());
+  std::stable_sort(shown.begin(), shown.end(),
+                   [](const v1::Checkpoint& a, const v1::Checkpoint& b) { return a.step() < b.step(); });
+  if (shown.empty()) {
     std::printf("%s has no committed checkpoint\n", arguments.name.c_str());
   } else {
-    ListTable(listed).Print(stdout);
+    ListTable(shown).Print(stdout);
   }
+  if (listed.mirror.has_value()) std::fputs(MirrorText(*listed.mirror).c_str(), stdout);
   return absl::OkStatus();
 }
 
@@ -225,6 +245,8 @@ void AddListCommand(Command app, CommandContext& context) {
       "DAMAGED.\n"
       "SUPERSEDED is committed too, but the training has gone on from an older step since: JOB alone means the newest "
       "step\nthat is COMMITTED.\n"
+      "MIRROR, if the coordinator has one (--mirror): copied, copying, waits, failed, '-' for steps that its rule "
+      "leaves\nout, or 'only there' for steps that the root has no more; a load may name such a step.\n"
       "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
   command.Action([arguments, &context] {
     if (arguments->check && arguments->root.empty()) {

@@ -15,6 +15,7 @@
 #include "cli/base/live_screen.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/commands/commands.h"
+#include "cli/views/checkpoint_view.h"
 #include "cli/views/job_view.h"
 #include "cli/views/transfer_rates.h"
 #include "common/base/clock.h"
@@ -52,16 +53,19 @@ absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
 }
 
 // Returns the latest step that is in storage. The coordinator remembers the last save, but storage may have lost it
-// since; then this marks it in `job`. If storage does not answer, returns the step that the coordinator remembers.
-absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job) {
+// since; then this marks it in `job`. Sets `mirror` if the coordinator has one. If storage does not answer, returns the
+// step that the coordinator remembers.
+absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job,
+                                                            std::optional<v1::Mirror>& mirror) {
   if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
-  const auto listed = ListCheckpoints(client, job.job());
-  const bool read = listed.ok() && std::none_of(listed->begin(), listed->end(),
+  const auto listed = ListWithMirror(client, job.job());
+  if (listed.ok()) mirror = listed->mirror;
+  const bool read = listed.ok() && std::none_of(listed->checkpoints.begin(), listed->checkpoints.end(),
                                                 [](const v1::Checkpoint& checkpoint) { return checkpoint.unread(); });
   if (!read) return LastCommitted(client, job.job());
   std::optional<v1::Checkpoint> latest;
   bool stands = false;
-  for (const v1::Checkpoint& checkpoint : *listed) {
+  for (const v1::Checkpoint& checkpoint : listed->checkpoints) {
     if (checkpoint.state() == v1::Phase::COMMITTED) latest = checkpoint;
     stands = stands || checkpoint.step() == job.checkpoint().step();
   }
@@ -97,18 +101,22 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
     if (job.ranks_left_out() && (context.json() || arguments.ranks)) CAIRN_RETURN_IF_ERROR(AddAllRanks(*client, job));
     // A live view asks often, and a list would read storage each time.
-    CAIRN_ASSIGN_OR_RETURN(const auto committed,
-                           arguments.watch ? LastCommitted(*client, arguments.job) : LookAtStorage(*client, job));
+    std::optional<v1::Mirror> mirror;
+    CAIRN_ASSIGN_OR_RETURN(const auto committed, arguments.watch ? LastCommitted(*client, arguments.job)
+                                                                 : LookAtStorage(*client, job, mirror));
     const ShownOperation shown = OperationUnderWay(job);
     const auto& ranks = shown.ranks != nullptr ? *shown.ranks : v1::Load::default_instance().ranks();
     rates.Update(shown.number, ranks, Clock::Real().SteadyNow());
     if (context.json()) {
-      std::printf("%s\n", JsonText(JobToJson(job, committed), arguments.watch ? -1 : 2).c_str());
+      nlohmann::ordered_json json = JobToJson(job, committed);
+      if (mirror.has_value()) json["mirror"] = MirrorToJson(*mirror);
+      std::printf("%s\n", JsonText(json, arguments.watch ? -1 : 2).c_str());
     } else if (live) {
       const std::string text = LiveJobText(stdout, job, committed, rates, shown_ranks);
       std::fputs(screen.Frame(text, SizeOfTerminal(STDOUT_FILENO)).c_str(), stdout);
     } else {
       std::fputs(JobText(stdout, job, committed, shown_ranks).c_str(), stdout);
+      if (mirror.has_value()) std::fputs(MirrorText(*mirror).c_str(), stdout);
     }
     std::fflush(stdout);
     request.set_known_revision(job.revision());

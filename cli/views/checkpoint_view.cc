@@ -37,6 +37,25 @@ std::string BareWarning(const v1::Checkpoint& checkpoint) {
   return absl::StrCat(std::string(InfoOf(ReasonOf(warning).value_or(Reason::kInternal)).name), ": ", warning.message());
 }
 
+std::string MirrorStateText(v1::MirroredCheckpoint::State state) {
+  switch (state) {
+    case v1::MirroredCheckpoint::MIRRORED:
+      return "copied";
+    case v1::MirroredCheckpoint::COPYING:
+      return "copying";
+    case v1::MirroredCheckpoint::WAITING:
+      return "waits";
+    case v1::MirroredCheckpoint::LEFT_OUT:
+      return "-";
+    case v1::MirroredCheckpoint::FAILED:
+      return "failed";
+    case v1::MirroredCheckpoint::ONLY_THERE:
+      return "only there";
+    default:
+      return "unknown";
+  }
+}
+
 std::string PhaseName(const v1::RankProgress& rank) { return EnumText(rank.phase()); }
 
 }  // namespace
@@ -81,7 +100,46 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["metrics"] = nlohmann::ordered_json::object();
   for (const v1::Metric& metric : checkpoint.metrics()) json["metrics"][metric.name()] = NumberToJson(metric.value());
   json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
+  if (checkpoint.has_mirror()) {
+    const v1::MirroredCheckpoint& mirror = checkpoint.mirror();
+    json["mirror"] = {{"state", mirror.state() == v1::MirroredCheckpoint::STATE_UNSPECIFIED
+                                    ? "UNKNOWN"
+                                    : v1::MirroredCheckpoint::State_Name(mirror.state())},
+                      {"error", mirror.has_error() ? ErrorToJson(StatusFromProto(mirror.error())) : nullptr}};
+  }
   return json;
+}
+
+nlohmann::ordered_json MirrorToJson(const v1::Mirror& mirror) {
+  nlohmann::ordered_json json = {
+      {"address", mirror.address()},
+      {"steps_waiting", mirror.steps_waiting()},
+      {"error", mirror.has_error() ? ErrorToJson(StatusFromProto(mirror.error())) : nullptr},
+      {"copying_step", mirror.has_copying_step() ? nlohmann::ordered_json(mirror.copying_step()) : nullptr}};
+  json["bytes_done"] = mirror.bytes_done();
+  json["bytes_total"] = mirror.bytes_total();
+  return json;
+}
+
+std::string MirrorText(const v1::Mirror& mirror) {
+  std::string text = absl::StrCat("mirror ", ForTerminal(mirror.address()), ": ");
+  if (mirror.steps_waiting() == 0) {
+    absl::StrAppend(&text, "no step waits");
+  } else {
+    absl::StrAppend(&text, mirror.steps_waiting(), mirror.steps_waiting() == 1 ? " step waits" : " steps wait");
+  }
+  if (mirror.has_copying_step()) {
+    absl::StrAppend(&text, ", step ", mirror.copying_step(), " is being copied (",
+                    FormatSize(static_cast<int64_t>(mirror.bytes_done())), " of ",
+                    FormatSize(static_cast<int64_t>(mirror.bytes_total())), ")");
+  }
+  absl::StrAppend(&text, "\n");
+  if (!mirror.has_error()) return text;
+  const absl::Status error = StatusFromProto(mirror.error());
+  absl::StrAppend(&text, Coloured(stdout, Colour::kYellow, "it is tried again:"), " ",
+                  std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ",
+                  ForTerminal(std::string(error.message())), NextLine(error), "\n");
+  return text;
 }
 
 void PrintStanding(const v1::Checkpoint& checkpoint) {
@@ -104,7 +162,12 @@ void PrintStanding(const v1::Checkpoint& checkpoint) {
 }
 
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
-  Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "TAGS", "ERROR"});
+  const bool mirrored = std::any_of(checkpoints.begin(), checkpoints.end(),
+                                    [](const v1::Checkpoint& checkpoint) { return checkpoint.has_mirror(); });
+  std::vector<std::string> head = {"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "TAGS"};
+  if (mirrored) head.emplace_back("MIRROR");
+  head.emplace_back("ERROR");
+  Table table(std::move(head));
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     const bool damaged = checkpoint.state() == v1::Phase::DAMAGED;
     const bool superseded = checkpoint.state() == v1::Phase::SUPERSEDED;
@@ -113,14 +176,24 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
     if (damaged) {
       text = absl::StrCat(std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ", error.message());
     }
-    table.Add({absl::StrCat(checkpoint.step()), StateName(checkpoint.state()), TimeText(checkpoint.commit_time()),
-               damaged ? "" : FormatSize(static_cast<int64_t>(checkpoint.bytes())),
-               damaged ? "" : absl::StrCat(checkpoint.world_size()),
-               checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), checkpoint.pinned() ? "pinned" : "",
-               absl::StrJoin(checkpoint.tags(), " "), text},
-              damaged                                  ? Colour::kRed
-              : superseded || checkpoint.has_warning() ? Colour::kYellow
-                                                       : Colour::kNone);
+    if (text.empty() && checkpoint.mirror().has_error()) {
+      const absl::Status failed = StatusFromProto(checkpoint.mirror().error());
+      text = absl::StrCat("not mirrored: ", std::string(InfoOf(ReasonOf(failed).value_or(Reason::kInternal)).name),
+                          ": ", failed.message());
+    }
+    std::vector<std::string> row = {absl::StrCat(checkpoint.step()),
+                                    StateName(checkpoint.state()),
+                                    TimeText(checkpoint.commit_time()),
+                                    damaged ? "" : FormatSize(static_cast<int64_t>(checkpoint.bytes())),
+                                    damaged ? "" : absl::StrCat(checkpoint.world_size()),
+                                    checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()),
+                                    checkpoint.pinned() ? "pinned" : "",
+                                    absl::StrJoin(checkpoint.tags(), " ")};
+    if (mirrored) row.push_back(MirrorStateText(checkpoint.mirror().state()));
+    row.push_back(std::move(text));
+    table.Add(std::move(row), damaged                                  ? Colour::kRed
+                              : superseded || checkpoint.has_warning() ? Colour::kYellow
+                                                                       : Colour::kNone);
   }
   return table;
 }

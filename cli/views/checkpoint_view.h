@@ -18,14 +18,20 @@ std::string StateName(v1::Phase::Value state);
 bool IsEnded(const v1::Checkpoint& checkpoint);
 
 // Returns {"job", "step", "state", "attempt", "pinned", "tags", "commit_time", "bytes", "world_size", "continues_step",
-// "metrics", "warning"}. A damaged one has "error" instead of the keys after "world_size", and null for unknown values.
+// "metrics", "warning"}, and "mirror": {"state", "error"} if the coordinator has a mirror. A damaged one has "error"
+// instead of the keys after "world_size", and null for unknown values.
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
 // Prints facts about a checkpoint, one a line: whether it is superseded, pinned or tagged, its metrics, and its
 // warning. Prints nothing that does not apply.
 void PrintStanding(const v1::Checkpoint& checkpoint);
-// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR. Damaged checkpoints are red; superseded
+// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR, and MIRROR before ERROR if a checkpoint
+// says how it stands at a mirror. Damaged checkpoints are red; superseded
 // ones, and those with a warning, are yellow. The column ERROR also shows the warning of a committed checkpoint.
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
+// Returns {"address", "steps_waiting", "error", "copying_step", "bytes_done", "bytes_total"}.
+nlohmann::ordered_json MirrorToJson(const v1::Mirror& mirror);
+// Returns a line on the mirror, and one on the error that keeps it from being used, if there is one.
+std::string MirrorText(const v1::Mirror& mirror);
 // Returns a list of {"rank", "phase", "bytes_done", "bytes_total", "late", "node", "note"}.
 nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
 // Returns {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warning"}.

@@ -57,6 +57,7 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   const std::string state = FoundNothing(load) ? "NOTHING_TO_LOAD" : EnumName(load.state());
   nlohmann::ordered_json json = {{"number", load.number()}, {"state", state}, {"step", nullptr}};
   json["reshard"] = load.reshard();
+  if (!load.mirror().empty()) json["mirror"] = load.mirror();
   if (load.has_step()) json["step"] = load.step();
   json["ranks"] = RanksToJson(load.ranks());
   json["phase_counts"] = CountsToJson(load.phase_counts());
@@ -284,7 +285,8 @@ std::string LoadsText(const v1::Job& job, bool saved, MakeTable table) {
   for (const v1::Load& load : job.loads()) {
     const bool nothing = FoundNothing(load);
     absl::StrAppend(&text, load.reshard() ? "reshard " : "load ", load.number(),
-                    load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
+                    load.has_step() ? absl::StrCat(" of step ", load.step()) : "",
+                    load.mirror().empty() ? "" : absl::StrCat(" from the mirror ", ForTerminal(load.mirror())), ": ",
                     !nothing ? EnumText(load.state())
                     : saved  ? "nothing to load: the job had no checkpoint then"
                              : "nothing to load: the job has no checkpoint yet",

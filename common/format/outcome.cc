@@ -207,6 +207,7 @@ std::string EncodeDeletion(const Deletion& deletion) {
   out.set_bytes(deletion.bytes);
   out.set_world_size(deletion.world_size);
   out.set_commit_time_unix_nanos(absl::ToUnixNanos(deletion.commit_time));
+  out.set_by_rules(deletion.by_rules);
   return Pack(std::move(record));
 }
 
@@ -251,7 +252,8 @@ absl::StatusOr<Deletion> DecodeDeletion(std::string_view bytes) {
                     in.request_id(),
                     in.bytes(),
                     in.world_size(),
-                    absl::FromUnixNanos(in.commit_time_unix_nanos())};
+                    absl::FromUnixNanos(in.commit_time_unix_nanos()),
+                    in.by_rules()};
   });
 }
 

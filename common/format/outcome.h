@@ -44,6 +44,8 @@ struct Deletion {
   uint64_t bytes = 0;
   uint32_t world_size = 0;
   absl::Time commit_time = absl::UnixEpoch();
+  // No person asked for the deletion: rules did not keep the checkpoint, or a later one took its place.
+  bool by_rules = false;
 
   // Returns whether the manifest could be read.
   bool of_a_commit() const { return world_size > 0; }

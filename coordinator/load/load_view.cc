@@ -103,6 +103,7 @@ v1::Load Load::View(const JobContext& context, const ShownRanks& shown) const {
   view.set_number(id_);
   if (wanted_step().has_value()) view.set_step(*wanted_step());
   view.set_reshard(IsReshard());
+  view.set_mirror(plan_.mirror);
   view.set_state(phase_);
   if (phase_ == v1::Phase::FAILED) *view.mutable_error() = StatusToProto(error_);
   if (!(phase_ == v1::Phase::FAILED && way_.refused)) {  // else no byte has gone any way, and the error says why

@@ -232,6 +232,7 @@ grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServ
           *made.add_deleted_attempts() = job.ViewOf(deleted, moment);
         for (const uint32_t attempt : changed.steps.deleted_before) made.add_previously_deleted_attempts(attempt);
         made.set_files_left(changed.files_left);
+        made.set_mirror_follows(changed.steps.mirror_follows);
         return made;
       });
 }
@@ -323,6 +324,13 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
           entry = ListedCheckpoint(asked.job(), step, lineage);
           entry.set_coordinator_epoch(self.options_.coordinator_epoch);
           entry.set_revision(1);
+          if (self.mirror_ != nullptr) *entry.mutable_mirror() = self.mirror_->Describe(asked.job(), step.step);
+        }
+        if (self.mirror_ == nullptr) return page;
+        *page.mutable_mirror() = self.mirror_->View(asked.job());
+        if (!page.next_page_token().empty()) return page;
+        for (v1::Checkpoint& checkpoint : self.mirror_->OnlyThere(asked.job())) {
+          *page.add_mirror_only_checkpoints() = std::move(checkpoint);
         }
         return page;
       });

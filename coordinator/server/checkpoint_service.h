@@ -7,6 +7,7 @@
 
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "coordinator/server/dispatcher.h"
+#include "store/mirror/mirror.h"
 #include "store/read/checkpoint_store.h"
 
 namespace cairn {
@@ -14,9 +15,14 @@ namespace cairn {
 // Thread-safe.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
+  // `mirror`: null if there is none.
   CheckpointService(const DecisionOptions& options, std::string root, Dispatcher& dispatcher,
-                    CheckpointStore& checkpoints)
-      : options_(options), root_(std::move(root)), dispatcher_(dispatcher), checkpoints_(checkpoints) {}
+                    CheckpointStore& checkpoints, Mirror* mirror)
+      : options_(options),
+        root_(std::move(root)),
+        dispatcher_(dispatcher),
+        checkpoints_(checkpoints),
+        mirror_(mirror) {}
 
   // Refuses new saves from now on.
   void Drain() { draining_ = true; }
@@ -75,6 +81,7 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
   const std::string root_;
   Dispatcher& dispatcher_;
   CheckpointStore& checkpoints_;
+  Mirror* const mirror_;
   std::atomic<bool> draining_ = false;
 };
 

@@ -173,6 +173,17 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
                                      absl::ToDoubleSeconds(now.deaf)));
   families.push_back(MeasuredGauge("cairn_coordinator_epoch", "Grows with each coordinator that takes the root.",
                                    static_cast<double>(now.epoch)));
+  if (!now.mirror.has_value()) return families;
+  families.push_back(MeasuredGauge("cairn_mirror_reachable", "1 if the last look at the mirror succeeded.",
+                                   now.mirror->reachable ? 1 : 0));
+  families.push_back(MeasuredGauge("cairn_mirror_waiting_steps", "Steps that wait to be copied to the mirror.",
+                                   static_cast<double>(now.mirror->steps_waiting)));
+  families.push_back(MeasuredCounter("cairn_mirror_steps_total", "Steps that were copied to the mirror.",
+                                     static_cast<double>(now.mirror->steps_copied)));
+  families.push_back(MeasuredCounter("cairn_mirror_bytes_total", "Bytes of these steps.",
+                                     static_cast<double>(now.mirror->bytes_copied)));
+  families.push_back(MeasuredCounter("cairn_mirror_failures_total", "Looks at the mirror, or copies, that failed.",
+                                     static_cast<double>(now.mirror->failures)));
   return families;
 }
 

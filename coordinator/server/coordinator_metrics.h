@@ -11,6 +11,7 @@
 #include <prometheus/registry.h>
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "cairn/v1/monitoring_service.pb.h"
 #include "common/base/mutex.h"
 #include "coordinator/timeline/operation_timeline.h"
+#include "store/mirror/mirror.h"
 
 namespace cairn {
 
@@ -38,6 +40,7 @@ class CoordinatorMetrics final : public prometheus::Collectable {
     absl::Duration stopped = absl::ZeroDuration();  // as Dispatcher::Strain
     absl::Duration deaf = absl::ZeroDuration();
     std::vector<std::pair<std::string, uint64_t>> refusals;  // by what was asked for
+    std::optional<Mirror::Counts> mirror = std::nullopt;
   };
   explicit CoordinatorMetrics(std::function<Now()> now);
 

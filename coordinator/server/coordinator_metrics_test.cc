@@ -112,6 +112,17 @@ TEST_F(CoordinatorMetricsTest, Collect_JobsOfNow_AreGauges) {
       << "so that the first failure is an increase";
 }
 
+TEST_F(CoordinatorMetricsTest, Collect_AMirror_HasItsOwnSeries) {
+  EXPECT_FALSE(Has("cairn_mirror_"));
+  now_.mirror =
+      Mirror::Counts{.steps_copied = 3, .bytes_copied = 1000, .failures = 2, .steps_waiting = 5, .reachable = true};
+  EXPECT_TRUE(Has("cairn_mirror_reachable 1")) << Text();
+  EXPECT_TRUE(Has("cairn_mirror_waiting_steps 5"));
+  EXPECT_TRUE(Has("cairn_mirror_steps_total 3"));
+  EXPECT_TRUE(Has("cairn_mirror_bytes_total 1000"));
+  EXPECT_TRUE(Has("cairn_mirror_failures_total 2"));
+}
+
 TEST_F(CoordinatorMetricsTest, Collect_ManyJobs_HasABoundedNumberOfSeries) {
   const auto series = [&] {
     size_t count = 0;

@@ -19,6 +19,7 @@
 #include "foreign/read/foreign_directory.h"
 #include "planner/load/misspelt_names.h"
 #include "planner/save/dropped_names.h"
+#include "store/read/check_files.h"
 #include "store/read/stored_progress.h"
 
 namespace cairn {
@@ -59,6 +60,9 @@ std::optional<int64_t> NewestBelow(const std::vector<int64_t>& steps, int64_t st
   return place == steps.begin() ? std::nullopt : std::optional(*std::prev(place));
 }
 
+// Keeps both a plan and the files that it reads.
+using Holds = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+
 uint64_t TransportBytes(const LoadTotals& totals, const std::vector<std::string>& memory) {
   uint64_t bytes = 0;
   if (memory.empty()) return bytes;
@@ -83,6 +87,7 @@ std::vector<int> KeepersOf(const Manifest& manifest, const std::vector<PlanLoad:
 }  // namespace
 
 absl::StatusOr<StoredAttempts> Executor::Run(const std::string& job, const RecoverJob&) {
+  if (mirror_ != nullptr) mirror_->Look(job);
   return checkpoints_.Recover(job);
 }
 
@@ -129,7 +134,11 @@ absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAtte
     CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.FindSave(action.plan_digest));
     CAIRN_RETURN_IF_ERROR(CheckNames(job, action, plan));
   }
-  return attempts_.Reserve(job, action);
+  if (mirror_ == nullptr) return attempts_.Reserve(job, action);
+  // A root that was lost had attempts of the same numbers, and the mirror may have them.
+  ReserveAttempt above = action;
+  above.above = std::max(above.above, mirror_->HighestAttempt(job, action.step));
+  return attempts_.Reserve(job, above);
 }
 
 absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeManifest& action) {
@@ -154,6 +163,10 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   commit.writer = absl::StrCat("cairn ", std::string(kVersion));
   CAIRN_ASSIGN_OR_RETURN(Manifest manifest, plan.MakeManifest(results, commit));
   manifest.lineage = action.lineage;
+  // The mirror may have later commits than the root, if a root was lost.
+  if (mirror_ != nullptr) {
+    manifest.lineage.sequence = std::max(manifest.lineage.sequence, mirror_->Sequence(job) + 1);
+  }
   manifest.metrics = action.metrics;
   std::sort(manifest.metrics.begin(), manifest.metrics.end(),
             [](const Metric& a, const Metric& b) { return a.name < b.name; });
@@ -166,7 +179,11 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
                       std::move(bins), differing.ToStatus()};
 }
 
-PutAnswer Executor::Run(const std::string& job, const PutOutcome& action) { return attempts_.Put(job, action); }
+PutAnswer Executor::Run(const std::string& job, const PutOutcome& action) {
+  PutAnswer answer = attempts_.Put(job, action);
+  if (mirror_ != nullptr && answer.standing.ok() && answer.standing->stands()) mirror_->Look(job);
+  return answer;
+}
 
 absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
   return action.deleted ? deletions_.Remove(job, action.step, action.attempt, action.latest)
@@ -174,12 +191,32 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
+  absl::StatusOr<ChangedSteps> changed = Change(job, action);
+  const auto* deletion = std::get_if<DeleteStep>(&action.change);
+  // A step of a root that was lost stands only at the mirror.
+  const bool none = deletion != nullptr && HasReason(changed.status(), Reason::kNotCommitted);
+  if (mirror_ == nullptr || (!changed.ok() && !none)) return changed;
+  if (deletion == nullptr) {
+    mirror_->Look(job);
+    return changed;
+  }
+  const bool follows = mirror_->Delete(job, deletion->step, deletion->cause);
+  if (none && follows) changed = ChangedSteps();
+  if (changed.ok()) changed->mirror_follows = follows;
+  return changed;
+}
+
+absl::StatusOr<ChangedSteps> Executor::Change(const std::string& job, const ChangeSteps& action) {
+  const auto prune_with_mirror = [&](PruneSteps prune) {
+    if (mirror_ != nullptr) prune.awaits_mirror = [&](int64_t step) { return mirror_->Awaits(job, step); };
+    return deletions_.Prune(job, prune);
+  };
   return std::visit(Overloaded{
                         [&](const DeleteStep& one) { return deletions_.Delete(job, one, action.latest); },
                         [&](const DeleteReplaced& replaced) { return deletions_.Delete(job, replaced); },
                         [&](const PinStep& pin) { return deletions_.Pin(job, pin); },
                         [&](const TagStep& tag) { return deletions_.Tag(job, tag); },
-                        [&](const PruneSteps& prune) { return deletions_.Prune(job, prune); },
+                        [&](const PruneSteps& prune) { return prune_with_mirror(prune); },
                         [&](const SetRetention& policy) { return deletions_.SetPolicy(job, policy); },
                     },
                     action.change);
@@ -212,11 +249,55 @@ void Executor::NoteFirstStart(const std::string& job) {
   if (!note.empty()) Log(LogLevel::kWarn, "first_start", {{"job", job}, {"note", note}});
 }
 
+absl::StatusOr<Executor::Source> Executor::FindAtRoot(const std::string& job, const PlanLoad& action) {
+  Source found;
+  if (!action.step.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(auto valid, checkpoints_.FindValid(job, action.fallback, action.known.get()));
+    found.manifest = std::move(valid.manifest);
+    found.passed_over = std::move(valid.passed_over);
+    return found;
+  }
+  CAIRN_ASSIGN_OR_RETURN(found.manifest, checkpoints_.SharedManifest(job, action.step));
+  // Where there is another copy, it is worth knowing whether this one has all its files.
+  if (mirror_ != nullptr) CAIRN_RETURN_IF_ERROR(CheckFilesOf(checkpoints_.storage(), *found.manifest));
+  return found;
+}
+
+absl::StatusOr<Executor::Source> Executor::FindSource(const std::string& job, const PlanLoad& action) {
+  absl::StatusOr<Source> at_root = FindAtRoot(job, action);
+  const absl::Status& refused = at_root.status();
+  const bool nothing = HasReason(refused, Reason::kNotCommitted);
+  // Who wants no other step than the latest gets no other copy of an older one either.
+  const bool damaged = IsProvenDamage(refused) && (action.step.has_value() || action.fallback);
+  if (mirror_ != nullptr && (nothing || damaged)) {
+    absl::StatusOr<Mirror::Found> mirrored = mirror_->Find(job, action.step, action.fallback);
+    if (mirrored.ok()) {
+      Log(LogLevel::kWarn, "load_from_mirror",
+          {{"job", job}, {"step", mirrored->manifest->step}, {"mirror", mirror_->address()}, {"root", refused}});
+      return Source{std::move(mirrored->manifest), std::move(mirrored->passed_over), std::move(mirrored->directory),
+                    std::move(mirrored->hold)};
+    }
+    // A training that is told that there is nothing begins anew.
+    if (nothing && !HasReason(mirrored.status(), Reason::kNotCommitted)) {
+      return Annotate(mirrored.status(),
+                      absl::StrCat("the root has no such checkpoint of ", job, ", and the mirror ", mirror_->address(),
+                                   " does not say whether it has one"),
+                      {{"job", job},
+                       {"next",
+                        "Try again when the mirror can be reached. To go on without it, start the coordinator "
+                        "without --mirror."}});
+    }
+  }
+  if (nothing && !action.step.has_value()) NoteFirstStart(job);
+  return at_root;
+}
+
 absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoad& action) {
   LoadWish wish;
   PlannedLoad planned;
   std::optional<LoadPlan> made;
   CheckpointStore::ManifestPtr manifest;  // null for a reshard
+  Source source;
   std::string name = absl::StrCat(job, " (the source of the reshard)");
   ErrorMetadata metadata = {{"job", job}};
   if (!action.source_layout.empty()) {
@@ -229,17 +310,14 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     CAIRN_ASSIGN_OR_RETURN(wish, plans_.WishOf(action.layout, action.node));
     std::vector<int> keepers;
     if (wish.import_directory.empty()) {
-      if (action.step.has_value()) {
-        CAIRN_ASSIGN_OR_RETURN(manifest, checkpoints_.SharedManifest(job, action.step));
+      CAIRN_ASSIGN_OR_RETURN(source, FindSource(job, action));
+      manifest = source.manifest;
+      planned.passed_over = std::move(source.passed_over);
+      if (source.directory.empty()) {
+        keepers = KeepersOf(*manifest, action.kept);
       } else {
-        absl::StatusOr<CheckpointStore::ValidCheckpoint> valid =
-            checkpoints_.FindValid(job, action.fallback, action.known.get());
-        if (HasReason(valid.status(), Reason::kNotCommitted)) NoteFirstStart(job);
-        CAIRN_RETURN_IF_ERROR(valid.status());
-        manifest = std::move(valid->manifest);
-        planned.passed_over = std::move(valid->passed_over);
+        planned.mirror = mirror_->address();
       }
-      keepers = KeepersOf(*manifest, action.kept);
       name = absl::StrCat(job, "@", manifest->step);
       metadata.emplace_back("step", absl::StrCat(manifest->step));
     } else {
@@ -247,9 +325,10 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       manifest = std::make_shared<const Manifest>(std::move(imported));
       name = wish.import_directory;
     }
-    CAIRN_ASSIGN_OR_RETURN(
-        made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish, std::move(keepers)));
+    CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish,
+                                                 std::move(keepers), source.directory));
     planned.hold = plans_.HoldLoad(*made);
+    if (source.hold != nullptr) planned.hold = std::make_shared<const Holds>(planned.hold, source.hold);
     planned.step = manifest->step;
     planned.world_size = manifest->world_size;
     planned.is_foreign = !wish.import_directory.empty();

@@ -2,9 +2,12 @@
 #ifndef CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
 #define CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
 
+#include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
@@ -12,6 +15,7 @@
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/plan_store.h"
 #include "coordinator/server/transfer_secret.h"
+#include "store/mirror/mirror.h"
 #include "store/read/checkpoint_store.h"
 #include "store/write/attempt_store.h"
 #include "store/write/deletion_store.h"
@@ -21,14 +25,16 @@ namespace cairn {
 // Thread-safe. Each method is one action; its errors become the action's result.
 class Executor {
  public:
+  // `mirror`: null if there is none.
   Executor(CheckpointStore& checkpoints, AttemptStore& attempts, DeletionStore& deletions, PlanStore& plans,
-           TransferSecret secret, const Clock& clock)
+           TransferSecret secret, const Clock& clock, Mirror* mirror = nullptr)
       : checkpoints_(checkpoints),
         attempts_(attempts),
         deletions_(deletions),
         plans_(plans),
         secret_(std::move(secret)),
-        clock_(clock) {}
+        clock_(clock),
+        mirror_(mirror) {}
 
   absl::StatusOr<StoredAttempts> Run(const std::string& job, const RecoverJob& action);
   absl::StatusOr<StoredAttempts> Run(const std::string& job, const ReadStep& action);
@@ -48,7 +54,17 @@ class Executor {
   absl::StatusOr<PlannedLoad> Plan(const std::string& job, const PlanLoad& action);
 
  private:
+  struct Source {
+    CheckpointStore::ManifestPtr manifest;
+    std::vector<std::pair<int64_t, absl::Status>> passed_over;
+    std::string directory;             // at the mirror; empty: below the root
+    std::shared_ptr<const void> hold;  // of a step at the mirror
+  };
+  // Finds the checkpoint that a load reads: at the root, or else at the mirror.
+  absl::StatusOr<Source> FindSource(const std::string& job, const PlanLoad& action);
+  absl::StatusOr<Source> FindAtRoot(const std::string& job, const PlanLoad& action);
   absl::Status CheckNames(const std::string& job, const ReserveAttempt& action, const SavePlan& plan);
+  absl::StatusOr<ChangedSteps> Change(const std::string& job, const ChangeSteps& action);
   // Logs, once for each job, that it has no checkpoint although other jobs have some.
   void NoteFirstStart(const std::string& job);
 
@@ -58,6 +74,7 @@ class Executor {
   PlanStore& plans_;
   const TransferSecret secret_;
   const Clock& clock_;
+  Mirror* const mirror_;
   Mutex mutex_;
   std::set<std::string> first_starts_ ABSL_GUARDED_BY(mutex_);  // jobs that NoteFirstStart has looked at
 };

@@ -21,6 +21,7 @@
 #include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "planner/layout/layout_description.h"
+#include "store/mirror/mirror.h"
 #include "store/posix/posix_storage.h"
 #include "store/storage/testing/fake_root_lock.h"
 
@@ -345,6 +346,125 @@ TEST_F(ExecutorTest, MakeManifest_AFileOfAnotherLength_IsRefused) {
   v1::FileResult& file = *make.result[1].mutable_files(0);
   file.set_file_bytes(file.file_bytes() + 1);
   EXPECT_TRUE(HasReason(executor_->Run(kJob, make).status(), Reason::kBadRequest));
+}
+
+// An executor whose coordinator has a mirror with the steps 1 and 2.
+class MirroredExecutorTest : public ExecutorTest {
+ protected:
+  MirroredExecutorTest() {
+    Save(1, {"a"});
+    Save(2, {"a"});
+    directory_ = root_ + "-mirror";
+    std::filesystem::create_directories(directory_);
+    std::filesystem::copy(absl::StrCat(root_, "/", kJob), absl::StrCat(directory_, "/", kJob),
+                          std::filesystem::copy_options::recursive);
+    MirrorOptions options;
+    options.address = directory_;
+    options.open = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
+      if (down_) return MakeError(Reason::kStorageError, "it is down");
+      return std::unique_ptr<Storage>(*PosixStorage::Open(directory_, false));
+    };
+    mirror_ = std::make_unique<Mirror>(options, *checkpoints_, clock_);  // its thread does not run
+    executor_ = std::make_unique<Executor>(*checkpoints_, *attempts_, *deletions_, *plans_,
+                                           *TransferSecret::Load(*storage_), clock_, mirror_.get());
+  }
+  ~MirroredExecutorTest() override { std::filesystem::remove_all(directory_); }
+
+  absl::StatusOr<PlannedLoad> Load(std::optional<int64_t> step, bool fallback = false) {
+    PlanLoad load;
+    load.step = step;
+    load.fallback = fallback;
+    load.layout = LayoutsOf({"a"});
+    load.node = {"n", "n"};
+    return executor_->Run(kJob, load);
+  }
+  void Lose(int64_t step) { std::filesystem::remove_all(absl::StrCat(root_, "/", StepDirectory(kJob, step))); }
+  static std::string FileOf(int64_t step) {
+    return absl::StrCat("/", AttemptDirectory(kJob, step, 1), "/rank00000-bin00.safetensors");
+  }
+
+  bool down_ = false;
+  std::string directory_;
+  std::unique_ptr<Mirror> mirror_;
+};
+
+TEST_F(MirroredExecutorTest, PlanLoad_TheRootHasTheStep_TakesIt) {
+  down_ = true;
+  for (const std::optional<int64_t> step : {std::optional<int64_t>(), std::optional<int64_t>(1)}) {
+    const auto planned = Load(step);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    EXPECT_EQ(planned->step, step.value_or(2));
+    EXPECT_EQ(planned->mirror, "");
+  }
+}
+
+TEST_F(MirroredExecutorTest, PlanLoad_TheRootHasNothing_ReadsTheMirrorWithAllChecks) {
+  Lose(1);
+  Lose(2);
+  const auto planned = Load(std::nullopt);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->step, 2);
+  EXPECT_EQ(planned->mirror, directory_);
+  v1::ReadPlan part;
+  ASSERT_TRUE(part.ParseFromString(**plans_->PartFor(planned->plan_digest, 0)));
+  ASSERT_GT(part.files_size(), 0);
+  for (const v1::ReadFile& file : part.files()) {
+    EXPECT_TRUE(file.path().starts_with(absl::StrCat(directory_, "/", StepDirectory(kJob, 2), "/0001/")))
+        << file.path();
+    EXPECT_FALSE(file.unverified());
+    EXPECT_GT(file.item_checksums_size(), 0);
+  }
+}
+
+TEST_F(MirroredExecutorTest, PlanLoad_AnOlderStepIsAtTheRoot_IsTakenForTheLatest) {
+  Lose(2);
+  EXPECT_EQ(Load(std::nullopt)->step, 1);
+  EXPECT_EQ(Load(std::nullopt)->mirror, "");
+  EXPECT_EQ(Load(2)->mirror, directory_) << "who names a step gets it from where it is";
+}
+
+TEST_F(MirroredExecutorTest, PlanLoad_AFileIsMissing_TakesTheCopyOfAStepThatIsNamed) {
+  std::filesystem::remove(root_ + FileOf(2));
+  EXPECT_EQ(Load(2)->mirror, directory_);
+  EXPECT_TRUE(HasReason(Load(std::nullopt).status(), Reason::kFileMissing))
+      << "it must not pass over damage in silence";
+  EXPECT_EQ(Load(std::nullopt, /*fallback=*/true)->step, 1);
+  std::filesystem::remove(directory_ + FileOf(2));
+  EXPECT_TRUE(HasReason(Load(2).status(), Reason::kFileMissing));
+}
+
+TEST_F(MirroredExecutorTest, PlanLoad_APersonDeletedTheStep_IsNotFound) {
+  ASSERT_TRUE(executor_->Run(kJob, ChangeSteps{DeleteStep{1, "a person"}}).ok());
+  EXPECT_TRUE(HasReason(Load(1).status(), Reason::kNotCommitted));
+  Lose(2);
+  EXPECT_EQ(Load(std::nullopt)->step, 2);
+}
+
+TEST_F(MirroredExecutorTest, PlanLoad_TheMirrorDoesNotAnswer_IsNoAnswerThatNothingIsThere) {
+  Lose(1);
+  Lose(2);
+  down_ = true;
+  const absl::Status refused = Load(std::nullopt).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kStorageError)) << refused;
+  EXPECT_NE(MetadataOf(refused)["next"], "");
+  down_ = false;
+  std::filesystem::remove_all(absl::StrCat(directory_, "/", kJob));
+  EXPECT_TRUE(HasReason(Load(std::nullopt).status(), Reason::kNotCommitted));
+}
+
+TEST_F(MirroredExecutorTest, Save_AfterTheRootWasLost_ContinuesTheNumbersOfTheMirror) {
+  absl::StatusOr<Outcome> before = DecodeOutcome(*storage_->Read(OutcomePath(kJob, 2, 1), 1 << 20));
+  std::get<Manifest>(*before).lineage.sequence = 8;
+  const std::string path = absl::StrCat(directory_, "/", OutcomePath(kJob, 2, 1));
+  std::ofstream(path, std::ios::binary) << EncodeOutcome(*before);
+  Lose(1);
+  Lose(2);
+  ASSERT_TRUE(Load(std::nullopt).ok());
+  const PlannedSave plan = PlanSaveOf(LayoutsOf({"a"}));
+  const auto made = executor_->Run(kJob, Written(3, 1, plan));
+  ASSERT_TRUE(made.ok()) << made.status();
+  const absl::StatusOr<Outcome> after = DecodeOutcome(*made->manifest);
+  EXPECT_EQ(std::get<Manifest>(*after).lineage.sequence, 9u);
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ constexpr uint64_t kLayoutCapacity = uint64_t{2} << 30;
 constexpr uint64_t kJobLayoutCapacity = uint64_t{1} << 30;
 // The longest time in one piece in which the coordinator may say of itself that it could not listen.
 constexpr int kMaxDeafLeases = 6;
+// A copy to the mirror gives up between two parts of a file; a system call of a file system may last.
+constexpr absl::Duration kMirrorEnds = absl::Seconds(10);
 // Streams that ask for nothing new end within this once the server stops.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
@@ -58,10 +60,12 @@ class CoordinatorServer::Impl {
         checkpoints_(storage, root.began()),
         attempts_(storage, checkpoints_, clock, root),
         deletions_(storage, checkpoints_, clock, root),
-        executor_(checkpoints_, attempts_, deletions_, plans_, std::move(secret), clock),
+        mirror_(options_.mirror.has_value() ? std::make_unique<Mirror>(*options_.mirror, checkpoints_, clock)
+                                            : nullptr),
+        executor_(checkpoints_, attempts_, deletions_, plans_, std::move(secret), clock, mirror_.get()),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, dispatcher_, layouts_, plans_),
-        people_(options_.decisions, storage.root(), dispatcher_, checkpoints_),
+        people_(options_.decisions, storage.root(), dispatcher_, checkpoints_, mirror_.get()),
         monitoring_(dispatcher_, operations_, storage, checkpoints_) {
     dispatcher_.Observe(
         [this](const std::shared_ptr<const OperationTimeline>& timeline) {
@@ -102,7 +106,7 @@ class CoordinatorServer::Impl {
     loopback_->GetIfReady();
     in_process_ = server_->InProcessChannel(grpc::ChannelArguments());
     dispatcher_.Probe([this](std::function<void()> ended) { CallSelf(std::move(ended)); });
-    return absl::OkStatus();
+    return mirror_ == nullptr ? absl::OkStatus() : mirror_->Start();
   }
 
   const std::string& address() const { return address_; }
@@ -122,6 +126,7 @@ class CoordinatorServer::Impl {
     stop_warming_ = true;
     metrics_server_ = nullptr;
     ended_ = dispatcher_.Stop();
+    if (mirror_ != nullptr && !mirror_->Stop(kMirrorEnds)) ended_ = false;
     if (listener_ != nullptr) listener_->Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
@@ -192,17 +197,21 @@ class CoordinatorServer::Impl {
   CheckpointStore checkpoints_;
   AttemptStore attempts_;
   DeletionStore deletions_;
+  const std::unique_ptr<Mirror> mirror_;
   Executor executor_;
   OperationLog operations_;
   const std::shared_ptr<CoordinatorMetrics> metrics_ = std::make_shared<CoordinatorMetrics>([this] {
     const Dispatcher::Strain strain = dispatcher_.strain();
+    std::optional<Mirror::Counts> mirror;
+    if (mirror_ != nullptr) mirror = mirror_->counts();
     return CoordinatorMetrics::Now{
         dispatcher_.Jobs(),
         dispatcher_.stalled_calls(),
         options_.decisions.coordinator_epoch,
         strain.stopped,
         strain.deaf,
-        {{"transfer", strain.transfers_refused}, {"wait", strain.waits_refused}, {"layout", strain.layouts_refused}}};
+        {{"transfer", strain.transfers_refused}, {"wait", strain.waits_refused}, {"layout", strain.layouts_refused}},
+        mirror};
   });
   Dispatcher dispatcher_;
   AgentService agents_;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "common/rpc/token_source.h"
 #include "coordinator/decision/job_context.h"
 #include "planner/save/save_plan.h"
+#include "store/mirror/mirror.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
@@ -25,6 +27,7 @@ struct ServerOptions {
   std::shared_ptr<TokenSource> tokens;
   SaveOptions save;           // of all save plans
   DecisionOptions decisions;  // with the coordinator's epoch
+  std::optional<MirrorOptions> mirror;
 };
 
 // Thread-safe.

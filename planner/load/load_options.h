@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/format/stored_item.h"
@@ -25,6 +26,9 @@ struct LoadOptions {
   // The ranks, ascending, whose agents still have in memory the files that they wrote of this checkpoint. Each of them
   // reads these files, also for other ranks. Must be empty for an in-memory reshard and for an import.
   std::vector<int> keepers;
+  // The full name of the directory of the job in which the files are, if they are not below the root: in its mirror. It
+  // must be empty for an in-memory reshard and for an import.
+  std::string directory;
   // Says from which stored tensors the targets' tensors are made. Null: each from the stored tensor of the same name.
   std::shared_ptr<const aoa::Config> mapping;
 };

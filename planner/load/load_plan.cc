@@ -51,6 +51,7 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
     digester.Add("keepers").Add(uint64_t{options.keepers.size()});
     for (int rank : options.keepers) digester.Add(static_cast<uint64_t>(rank));
   }
+  if (!options.directory.empty()) digester.Add("directory").Add(options.directory);
   return digester.Finish();
 }
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/format/wire.h"
 #include "planner/load/overlap.h"
@@ -214,7 +215,9 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     files_.push_back(f);
     nested.clear();
     WireWriter inner(nested);
-    inner.String(v1::ReadFile::kPathFieldNumber, source_.path_of(file));
+    const std::string path = source_.path_of(file);
+    inner.String(v1::ReadFile::kPathFieldNumber,
+                 options_.directory.empty() ? path : absl::StrCat(options_.directory, "/", path));
     inner.Number(v1::ReadFile::kHeaderBytesFieldNumber, file.header_bytes);
     inner.Number(v1::ReadFile::kFileBytesFieldNumber, file.bytes());
     inner.Fixed32(v1::ReadFile::kHeaderCrc32CFieldNumber, file.header_crc32c);

@@ -161,14 +161,18 @@ std::optional<std::vector<int64_t>> CheckpointStore::CurrentOf(const std::string
 }
 
 absl::StatusOr<CheckpointStore::ValidCheckpoint> CheckpointStore::FindValid(const std::string& job, bool fallback,
-                                                                            const KnownSteps* known) {
-  if (const auto current = known == nullptr ? std::nullopt : CurrentOf(job, *known); current.has_value()) {
+                                                                            const KnownSteps* known,
+                                                                            const std::set<int64_t>& except) {
+  if (auto current = known == nullptr ? std::nullopt : CurrentOf(job, *known); current.has_value()) {
+    std::erase_if(*current, [&](int64_t step) { return except.contains(step); });
     const auto found = FindValidIn(job, *current, fallback, [&](int64_t step) { return ReadStep(job, step); });
     if (found.ok()) return found;
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCurrent(job));
   std::vector<int64_t> steps;
-  for (const StepRecord& record : records) steps.push_back(record.step);
+  for (const StepRecord& record : records) {
+    if (!except.contains(record.step)) steps.push_back(record.step);
+  }
   return FindValidIn(job, steps, fallback, [&](int64_t step) {
     return *std::find_if(records.begin(), records.end(), [&](const StepRecord& record) { return record.step == step; });
   });

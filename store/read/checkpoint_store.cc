@@ -114,6 +114,7 @@ std::string UtcTime(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%
 
 StoredAttempt Deleted(const Deletion& deletion) {
   StoredAttempt found = {.step = deletion.step, .attempt = deletion.attempt, .deleted = true};
+  found.deleted_by_rules = deletion.by_rules;
   found.committed = deletion.of_a_commit();
   found.request_id = deletion.request_id;
   found.time = deletion.commit_time;

@@ -103,8 +103,9 @@ class CheckpointStore {
   // lengths. With `fallback`, steps that are proven to be damaged (see IsProvenDamage) are passed over. Without
   // `fallback`, or if the damage is not proven, the error of that step is returned. NOT_FOUND (NOT_COMMITTED). If none
   // of the newest 64 is valid, the error is that of the newest one. With `known` (not null) it does not read the
-  // records of all steps, as long as storage has no other steps.
-  absl::StatusOr<ValidCheckpoint> FindValid(const std::string& job, bool fallback, const KnownSteps* known = nullptr);
+  // records of all steps, as long as storage has no other steps. Steps in `except` are left out.
+  absl::StatusOr<ValidCheckpoint> FindValid(const std::string& job, bool fallback, const KnownSteps* known = nullptr,
+                                            const std::set<int64_t>& except = {});
 
   // Returns the newest step but `except` that is not superseded, whose manifest can be read and whose files exist with
   // their lengths. Nothing if none of the newest 64 steps is such a step, or if the job cannot be listed. It reads the

@@ -25,6 +25,8 @@ struct StoredAttempt {
   bool damaged = false;
   // It was deleted: nobody may load it, whatever its record was. `error` says when and why.
   bool deleted = false;
+  // No person asked for the deletion: rules did not keep it, or a later attempt took its place.
+  bool deleted_by_rules = false;
   bool directory = false;
   // A repair has made its commit record from the bins; the original commit record is damaged.
   bool repaired = false;

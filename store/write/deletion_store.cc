@@ -88,7 +88,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   // Attempts ascend, so the attempt that decides the step's state is deleted last.
   for (const StoredAttempt* attempt : doomed) {
-    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
+    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action, *attempt, *remaining));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
@@ -108,20 +108,22 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
     if (attempt.deleted && attempt.directory) changed.deleted.push_back(attempt);
     if (!attempt.stands()) continue;
     CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
-    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary, PutDeletion(job, action.step, attempt, action.step, cause));
+    CAIRN_ASSIGN_OR_RETURN(StoredAttempt summary,
+                           PutDeletion(job, {action.step, cause, /*by_rules=*/true}, attempt, action.step));
     changed.deleted.push_back(std::move(summary));
   }
   return changed;
 }
 
-absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job, int64_t step,
-                                                         const StoredAttempt& attempt, int64_t remaining,
-                                                         const std::string& cause) {
+absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job, const DeleteStep& action,
+                                                         const StoredAttempt& attempt, int64_t remaining) {
+  const int64_t step = action.step;
   Deletion deletion;
   deletion.job = job;
   deletion.step = step;
   deletion.attempt = attempt.attempt;
-  deletion.cause = cause.substr(0, kMaxCauseBytes);
+  deletion.cause = action.cause.substr(0, kMaxCauseBytes);
+  deletion.by_rules = action.by_rules;
   deletion.time = clock_.WallNow();
   deletion.remaining_step = remaining;
   if (attempt.stands()) {
@@ -270,7 +272,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   for (const StepRecord& step : steps) {
     const bool in_use = std::find(action.in_use.begin(), action.in_use.end(), step.step) != action.in_use.end();
     const bool damaged = step.state() == StepRecord::State::kDamaged;
-    candidates.push_back({step.step, damaged, step.pinned, !step.tags.empty(), in_use,
+    const bool awaits_mirror = action.awaits_mirror != nullptr && action.awaits_mirror(step.step);
+    candidates.push_back({step.step, damaged, step.pinned, !step.tags.empty(), in_use, awaits_mirror,
                           lineage.superseded().contains(step.step),
                           damaged ? std::vector<Metric>() : step.deciding()->metrics});
   }
@@ -302,7 +305,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       continue;
     }
     if (action.dry_run) continue;
-    auto deleted = DeleteLeaving(job, {choice.step, cause}, remains);
+    auto deleted = DeleteLeaving(job, {choice.step, cause, /*by_rules=*/true}, remains);
     if (HasReason(deleted.status(), Reason::kRootInUse) || OutcomeIsUnknown(deleted.status())) {
       if (changed.deleted.empty()) return deleted.status();
       changed.ended_by = deleted.status();

@@ -86,8 +86,8 @@ class DeletionStore {
   absl::Status SettleChange(const std::string& path, const absl::Status& failed);
   // Returns the job's policy; an empty one if there is none.
   absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
-  absl::StatusOr<StoredAttempt> PutDeletion(const std::string& job, int64_t step, const StoredAttempt& attempt,
-                                            int64_t remaining, const std::string& cause);
+  absl::StatusOr<StoredAttempt> PutDeletion(const std::string& job, const DeleteStep& action,
+                                            const StoredAttempt& attempt, int64_t remaining);
 
   Storage& storage_;
   CheckpointStore& checkpoints_;

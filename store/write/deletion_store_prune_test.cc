@@ -48,6 +48,15 @@ TEST_F(DeletionStorePruneTest, Prune_APolicyIsGiven_DeletesTheRest) {
   EXPECT_EQ(Listed(), (std::vector<int64_t>{10, 20, 40})) << "20 lacks a file";
   ASSERT_EQ(pruned->deleted.size(), 2u);
   EXPECT_EQ(pruned->deleted[0].step, 5) << "the oldest first";
+  EXPECT_TRUE(pruned->deleted[0].deleted_by_rules);
+}
+
+TEST_F(DeletionStorePruneTest, Prune_StepsAwaitTheMirror_KeepsAFewOfThem) {
+  for (int64_t step = 1; step <= 7; ++step) Commit(step);
+  PruneSteps prune{PrunePolicy{.keep_last = 1}};
+  prune.awaits_mirror = [](int64_t step) { return step != 5; };
+  ASSERT_TRUE(store_->Prune(kJob, prune).ok());
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{3, 4, 6, 7}));
 }
 
 TEST_F(DeletionStorePruneTest, Prune_StorageIsSlow_StopsAndGoesOn) {

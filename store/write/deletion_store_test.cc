@@ -47,6 +47,7 @@ TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsValid_DeletesTheEarlierOn
   ASSERT_EQ(changed->deleted.size(), 2u);
   EXPECT_EQ(changed->deleted[0].attempt, 1u);
   EXPECT_EQ(changed->deleted[1].attempt, 2u);
+  EXPECT_TRUE(changed->deleted[1].deleted_by_rules);
   EXPECT_EQ(Listed(), std::vector<int64_t>{1});
   EXPECT_GT(lock_.raised, 0);
   EXPECT_TRUE(store_->Remove(kJob, 1, 1, latest_).ok());

@@ -38,6 +38,7 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
                                       const std::function<bool(int64_t step)>& is_valid) {
   const int64_t newest = std::max<int64_t>(policy.keep_last, 1);
   int64_t valid = 0;
+  int64_t for_mirror = 0;
   std::vector<PruneChoice> choices(candidates.size());
   std::vector<size_t> order;  // the newest first
   for (const bool superseded : {false, true}) {
@@ -73,6 +74,9 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
       choice.why = absl::StrCat("a multiple of ", policy.keep_every);
     } else if (candidate.in_use) {
       choice.why = "being loaded";
+    } else if (candidate.awaits_mirror && for_mirror < kMostKeptForMirror) {
+      ++for_mirror;
+      choice.why = absl::StrCat("not copied to the mirror yet (at most ", kMostKeptForMirror, " wait for that)");
     } else {
       choice.prune = true;
     }

@@ -28,7 +28,8 @@ struct PruneCandidate {
   bool damaged = false;  // its records say so; its files were not looked at
   bool pinned = false;
   bool tagged = false;
-  bool in_use = false;  // a load uses it
+  bool in_use = false;         // a load uses it
+  bool awaits_mirror = false;  // the mirror is to have it and has no copy yet
   // The training has resumed from an older step and does not build on this one. It counts as older than every step that
   // is not superseded.
   bool superseded = false;
@@ -49,9 +50,13 @@ struct PruneChoice {
 // them checks that, and leaves invalid ones alone. A step that is not valid does not count among the newest, and is not
 // the best. If none is valid, nothing is pruned.
 //
+// Steps that await the mirror are kept too, the newest of them, at most kMostKeptForMirror: a mirror that is down, or
+// too slow, must not fill the root.
+//
 // If several have the best value, the newest of them is the best. NaN and infinities do not count as values. While no
 // valid step has the metric of a rule, nothing is pruned: the rule cannot be applied, and must not delete what it was
 // meant to keep.
+inline constexpr int64_t kMostKeptForMirror = 3;
 std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candidates, const PrunePolicy& policy,
                                       const std::function<bool(int64_t step)>& is_valid);
 

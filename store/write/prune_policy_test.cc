@@ -65,6 +65,19 @@ TEST(PrunePolicyTest, ChoosePruned_Tagged_Stay) {
   EXPECT_EQ(Pruned(candidates, {.keep_last = 1}), Set{20});
 }
 
+TEST(PrunePolicyTest, StepsThatAwaitTheMirrorStayUpToABound) {
+  std::vector<PruneCandidate> candidates = Steps({1, 2, 3, 4, 5, 6, 7});
+  for (size_t i : {0, 1, 2, 3, 5, 6}) candidates[i].awaits_mirror = true;
+  const auto always = [](int64_t) { return true; };
+  const std::vector<PruneChoice> choices = ChoosePruned(candidates, {.keep_last = 1}, always);
+  std::set<int64_t> kept;
+  for (const PruneChoice& choice : choices) {
+    if (!choice.prune) kept.insert(choice.step);
+  }
+  EXPECT_EQ(kept, (std::set<int64_t>{3, 4, 6, 7})) << "7 is the newest, and three others wait";
+  EXPECT_NE(choices[5].why.find("mirror"), std::string::npos);
+}
+
 std::vector<PruneCandidate> WithLoss(const std::vector<std::pair<int64_t, double>>& losses) {
   std::vector<PruneCandidate> candidates;
   for (const auto& [step, loss] : losses) {

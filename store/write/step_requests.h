@@ -4,6 +4,7 @@
 #define CAIRN_STORE_WRITE_STEP_REQUESTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -19,6 +20,7 @@ namespace cairn {
 struct DeleteStep {
   int64_t step = 0;
   std::string cause;
+  bool by_rules = false;  // no person asked for it
 };
 // Deletes the commits of a step that a later commit of the same step has replaced, if the later one is valid. Does
 // nothing to a step with a pin or a tag.
@@ -44,6 +46,8 @@ struct PruneSteps {
   std::optional<PrunePolicy> policy;
   bool dry_run = false;
   std::vector<int64_t> in_use = {};  // steps that loads use
+  // Steps of which the mirror is to have a copy and has none yet. Null: there is no mirror that must have each.
+  std::function<bool(int64_t step)> awaits_mirror = nullptr;
   // The steps to choose from, ascending; unset: all steps of the job.
   std::optional<std::vector<int64_t>> steps = std::nullopt;
   // The last step that the previous action has handled; this one begins behind it.
@@ -76,6 +80,8 @@ struct ChangedSteps {
   // Set by a PruneSteps that failed after it had deleted something: the error. The choices for the steps that it did
   // not reach do not prune.
   absl::Status ended_by;
+  // Set for a DeleteStep: the mirror has a copy, which is deleted too.
+  bool mirror_follows = false;
   // Set by a TagStep: the steps from which it took the tag.
   std::vector<int64_t> untagged;
 };

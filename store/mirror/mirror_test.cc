@@ -1,0 +1,259 @@
+#include "store/mirror/mirror.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/mirror/testing/stored_step.h"
+#include "store/storage/testing/fake_root_lock.h"
+#include "store/write/deletion_store.h"
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+using State = v1::MirroredCheckpoint;
+
+class MirrorTest : public TwoRoots {
+ protected:
+  MirrorTest() : checkpoints_(*root_) {
+    options_.address = directory_ + "/mirror";
+    options_.open = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
+      if (down_) return MakeError(Reason::kStorageError, "the mirror is down");
+      CAIRN_ASSIGN_OR_RETURN(auto storage, PosixStorage::Open(options_.address, /*create=*/true));
+      return storage;
+    };
+    options_.settle = absl::ZeroDuration();
+    options_.first_retry = absl::Milliseconds(5);
+    options_.longest_retry = absl::Milliseconds(20);
+  }
+  ~MirrorTest() override { End(); }
+
+  void Begin(std::string_view steps = "all", int64_t keep_last = 0) {
+    End();
+    options_.rule = *ParseMirrorRule(steps, keep_last);
+    one_ = std::make_unique<Mirror>(options_, checkpoints_, Clock::Real());
+    ASSERT_TRUE(one_->Start().ok());
+  }
+  void End() {
+    if (one_ != nullptr) {
+      EXPECT_TRUE(one_->Stop(absl::Seconds(20)));
+    }
+    one_ = nullptr;
+  }
+  bool Becomes(const std::function<bool()>& true_now) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!true_now()) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return true;
+  }
+  State::State StateOf(int64_t step) { return one_->Describe(kJob, step).state(); }
+  bool BecomesMirrored(int64_t step) {
+    return Becomes([&] { return StateOf(step) == State::MIRRORED; });
+  }
+  absl::Status Delete(int64_t step, bool by_rules) {
+    DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
+    const DeleteStep action = {step, "a test", by_rules};
+    CAIRN_RETURN_IF_ERROR(deletions.Delete(kJob, action, std::nullopt).status());
+    CAIRN_RETURN_IF_ERROR(deletions.Remove(kJob, step, 1, std::nullopt));
+    if (!by_rules) one_->Delete(kJob, step, "a test");
+    one_->Look(kJob);
+    return absl::OkStatus();
+  }
+  StepRecord AtMirrorNow(int64_t step) { return CheckpointStore(*mirror_).ReadStep(kJob, step); }
+
+  std::atomic<bool> down_ = false;
+  FakeRootLock lock_;
+  CheckpointStore checkpoints_;
+  MirrorOptions options_;
+  std::unique_ptr<Mirror> one_;
+};
+
+TEST_F(MirrorTest, Look_CommittedSteps_AreCopiedAndARestartGoesOn) {
+  Commit(1);
+  Commit(2);
+  Begin();
+  EXPECT_TRUE(BecomesMirrored(1));
+  EXPECT_TRUE(BecomesMirrored(2));
+  Commit(3);
+  EXPECT_EQ(StateOf(3), State::WAITING) << "it is newer than the last look";
+  one_->Look(kJob);
+  EXPECT_TRUE(BecomesMirrored(3));
+  for (const int64_t step : {1, 2, 3}) EXPECT_TRUE(IsCopied(step)) << step;
+  EXPECT_EQ(one_->counts().steps_copied, 3u);
+  Begin();
+  EXPECT_TRUE(BecomesMirrored(1));
+  EXPECT_EQ(one_->counts().steps_copied, 0u) << "all is there";
+  EXPECT_EQ(one_->View(kJob).steps_waiting(), 0u);
+}
+
+TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
+  Commit(1);
+  down_ = true;
+  Begin();
+  EXPECT_TRUE(Becomes([&] { return one_->View(kJob).has_error(); }));
+  EXPECT_EQ(StateOf(1), State::STATE_UNSPECIFIED);
+  EXPECT_TRUE(one_->Awaits(kJob, 1));
+  EXPECT_FALSE(one_->counts().reachable);
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 1, false).status(), Reason::kStorageError));
+  down_ = false;
+  EXPECT_TRUE(BecomesMirrored(1));
+  EXPECT_FALSE(one_->View(kJob).has_error());
+  EXPECT_FALSE(one_->Awaits(kJob, 1));
+}
+
+TEST_F(MirrorTest, Start_AnotherOneHoldsTheMirror_IsTriedAgain) {
+  Commit(1);
+  auto held = mirror_->TakeRoot();
+  ASSERT_TRUE(held.ok());
+  Begin();
+  EXPECT_TRUE(Becomes([&] { return one_->View(kJob).error().message().find("process") != std::string::npos; }));
+  EXPECT_FALSE(IsCopied(1));
+  held->reset();
+  EXPECT_TRUE(BecomesMirrored(1));
+}
+
+TEST_F(MirrorTest, Look_ADamagedStep_IsToldAndDoesNotKeepOthersBack) {
+  Commit(1);
+  Commit(2);
+  Damage(AtRoot(File(2)), 4100);
+  Begin();
+  EXPECT_TRUE(BecomesMirrored(1));
+  EXPECT_EQ(StateOf(2), State::FAILED);
+  EXPECT_EQ(AtMirrorNow(2).state(), StepRecord::State::kNothing);
+  EXPECT_FALSE(one_->Awaits(kJob, 2)) << "rules need not wait for what never comes";
+}
+
+TEST_F(MirrorTest, Look_KeepLast_OlderOnesGoButForPinnedOnes) {
+  for (const int64_t step : {1, 2, 3, 4}) Commit(step);
+  ASSERT_TRUE(root_->PutIfAbsent(PinPath(kJob, 1), "note\n").ok());
+  Begin("all", 1);
+  EXPECT_TRUE(BecomesMirrored(4));
+  EXPECT_TRUE(BecomesMirrored(1)) << "it is pinned";
+  Commit(5);
+  one_->Look(kJob);
+  EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(AttemptDirectory(kJob, 4, 1))); }));
+  EXPECT_TRUE(IsCopied(5));
+  EXPECT_TRUE(IsCopied(1));
+  EXPECT_TRUE(fs::exists(AtMirror(PinPath(kJob, 1))));
+  EXPECT_EQ(StateOf(4), State::LEFT_OUT);
+  EXPECT_EQ(StateOf(3), State::LEFT_OUT);
+  Begin("all");
+  EXPECT_TRUE(BecomesMirrored(3));
+  EXPECT_EQ(StateOf(4), State::LEFT_OUT) << "what was deleted there is not copied again";
+}
+
+TEST_F(MirrorTest, Look_PinsAndTags_Follow) {
+  Commit(1);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  ASSERT_TRUE(root_->PutIfAbsent(PinPath(kJob, 1), "note\n").ok());
+  ASSERT_TRUE(root_->PutIfAbsent(TagPath(kJob, 1, "paper"), "time\n").ok());
+  one_->Look(kJob);
+  EXPECT_TRUE(Becomes([&] { return ReadWhole(AtMirror(TagPath(kJob, 1, "paper"))) == "time\n"; }));
+  EXPECT_EQ(ReadWhole(AtMirror(PinPath(kJob, 1))), "note\n");
+  ASSERT_TRUE(root_->RemoveAll(TagPath(kJob, 1, "paper")).ok());
+  one_->Look(kJob);
+  EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(TagPath(kJob, 1, "paper"))); }));
+}
+
+TEST_F(MirrorTest, Delete_ByAPerson_FollowsAndByRulesDoesNot) {
+  for (const int64_t step : {1, 2, 3}) Commit(step);
+  Begin();
+  for (const int64_t step : {1, 2, 3}) ASSERT_TRUE(BecomesMirrored(step));
+  ASSERT_TRUE(Delete(1, /*by_rules=*/true).ok());
+  ASSERT_TRUE(Delete(2, /*by_rules=*/false).ok());
+  EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(AttemptDirectory(kJob, 2, 1))); }));
+  EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kCommitted);
+  EXPECT_TRUE(Becomes([&] { return one_->OnlyThere(kJob).size() == 1; }));
+  EXPECT_EQ(one_->OnlyThere(kJob)[0].step(), 1);
+  EXPECT_TRUE(one_->Find(kJob, 1, false).ok());
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 2, false).status(), Reason::kNotCommitted));
+  // A step that only the mirror has.
+  EXPECT_TRUE(one_->Delete(kJob, 1, "a person"));
+  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(1).state() == StepRecord::State::kNothing; }));
+  EXPECT_FALSE(one_->Delete(kJob, 9, "a person")) << "there is no copy";
+}
+
+TEST_F(MirrorTest, Find_DeletedWhileTheMirrorWasDown_IsNotFound) {
+  Commit(1);
+  Commit(2);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  End();
+  DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
+  ASSERT_TRUE(deletions.Delete(kJob, DeleteStep{2, "a person"}, std::nullopt).ok());
+  Mirror later(options_, checkpoints_, Clock::Real());  // its thread has not begun
+  const auto latest = later.Find(kJob, std::nullopt, false);
+  ASSERT_TRUE(latest.ok()) << latest.status();
+  EXPECT_EQ(latest->manifest->step, 1);
+  EXPECT_EQ(latest->directory, directory_ + "/mirror/demo");
+}
+
+TEST_F(MirrorTest, Find_DeletedWhileALoadReads_FilesStayUntilItEnds) {
+  Commit(1);
+  Commit(2);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  auto load = one_->Find(kJob, 1, false);
+  ASSERT_TRUE(load.ok());
+  ASSERT_TRUE(Delete(1, /*by_rules=*/false).ok());
+  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(1).state() == StepRecord::State::kNothing; }));
+  one_->Look(kJob);
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_TRUE(fs::exists(AtMirror(File(1))));
+  load->hold.reset();
+  one_->Look(kJob);
+  EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(File(1))); }));
+}
+
+TEST_F(MirrorTest, Look_AnotherRootsCheckpoint_StaysAndIsTold) {
+  Commit(1);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  End();
+  const std::string before = ReadWhole(AtMirror(OutcomePath(kJob, 1, 1)));
+  fs::remove_all(AtRoot(kJob));
+  Commit(1);
+  Commit(2);
+  Begin();
+  EXPECT_TRUE(BecomesMirrored(2));
+  EXPECT_EQ(StateOf(1), State::FAILED);
+  EXPECT_EQ(ReadWhole(AtMirror(OutcomePath(kJob, 1, 1))), before);
+  EXPECT_EQ(one_->HighestAttempt(kJob, 1), 1u) << "a save of step 1 takes attempt 2";
+}
+
+TEST_F(MirrorTest, Find_TheRootWasLost_FindsTheLatest) {
+  for (const int64_t step : {1, 2}) Commit(step);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  End();
+  fs::remove_all(AtRoot(kJob));
+  Begin();
+  const auto latest = one_->Find(kJob, std::nullopt, true);
+  ASSERT_TRUE(latest.ok()) << latest.status();
+  EXPECT_EQ(latest->manifest->step, 2);
+  EXPECT_EQ(one_->Sequence(kJob), 2u);
+  EXPECT_TRUE(IsCopied(1) == false && fs::exists(AtMirror(File(1)))) << "a root that is empty deletes nothing";
+}
+
+TEST_F(MirrorTest, Look_AKilledCopyThatNobodyWants_IsRemoved) {
+  Commit(1);
+  Commit(2);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  End();
+  fs::remove(AtMirror(OutcomePath(kJob, 1, 1)));
+  Begin("newest");
+  EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(File(1))); }));
+  EXPECT_TRUE(IsCopied(2));
+}
+
+}  // namespace
+}  // namespace cairn

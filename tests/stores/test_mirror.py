@@ -1,0 +1,260 @@
+"""A root in a directory with a mirror in an object store: real processes, and what people see of it."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import cairn
+from stores.fault_proxy import FaultProxy
+from stores.server import ACCESS, SECRET
+from testing.ranks import blank, noise, on_ranks, rows
+
+RANKS = 2
+WHOLE = {"large": noise((4096, 1400), np.float32, 1), "small": noise((33, 17), np.float16, 2)}
+
+
+@pytest.fixture
+def use(endpoint, monkeypatch):
+    """Sets what processes need to use a store, for this one: use(ENDPOINT)."""
+
+    def use(address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+    use(endpoint)
+    return use
+
+
+def state_of(step: int, rank: int) -> dict:
+    tensors = {name: rows(np.roll(array, step), rank, RANKS) for name, array in WHOLE.items()}
+    return {**tensors, "progress": {"step": step}}
+
+
+def cluster_of(root, mirror: str, *flags: str) -> cairn.local.Cluster:
+    return cairn.local.Cluster(ranks=RANKS, root=str(root), coordinator_flags=[f"--mirror={mirror}", *flags])
+
+
+def save(cluster, *steps: int) -> None:
+    on_ranks(cluster, lambda rank, client: [client.save(step, state_of(step, rank)).wait() for step in steps])
+
+
+def load(cluster, step=None) -> int:
+    """Loads a step on all ranks, compares every byte, and returns the step."""
+
+    def work(rank, client):
+        wanted = state_of(step or 0, rank)
+        target = {name: {} if name == "progress" else blank(shard) for name, shard in wanted.items()}
+        report = client.load(target) if step is None else client.load(target, step=step)
+        for name, shard in state_of(report.step, rank).items():
+            if name != "progress":
+                assert target[name].array.tobytes() == shard.array.tobytes(), (report.step, name)
+        return report.step
+
+    (found,) = set(on_ranks(cluster, work))
+    return found
+
+
+def command(*arguments: str, status: int = 0) -> str:
+    result = subprocess.run([f"{os.environ['CAIRN_BIN_DIR']}/cairn", *arguments], capture_output=True, text=True)
+    assert result.returncode == status, (arguments, result.stdout, result.stderr)
+    return result.stdout
+
+
+def ask(cluster, *arguments: str) -> str:
+    return command(*arguments, "--coordinator", cluster.coordinator.address, "--token-file",
+                   str(pathlib.Path(cluster.root) / ".cairn" / "token"))
+
+
+def listed(cluster) -> dict:
+    return json.loads(ask(cluster, "list", "demo", "--format=json"))
+
+
+def await_states(cluster, wanted: dict[int, str], seconds: float = 60.0) -> None:
+    """Waits until the steps have these states at the mirror."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = listed(cluster)
+        states = {one["step"]: one["mirror"]["state"] for one in answer["checkpoints"] + answer["only_at_mirror"]
+                  if "mirror" in one}
+        if all(states.get(step) == state for step, state in wanted.items()):
+            return
+        assert time.monotonic() < deadline, (wanted, answer)
+        time.sleep(0.1)
+
+
+def files_below(directory) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes()
+            for path in pathlib.Path(directory).rglob("*") if path.is_file() and path.name != ".owner"}
+
+
+def test_a_lost_root_is_loaded_from_the_mirror_and_the_training_goes_on(use, tmp_path):
+    mirror = "s3://models/lost"
+    with cluster_of(tmp_path / "root", mirror) as cluster:
+        save(cluster, 10, 20)
+        await_states(cluster, {10: "MIRRORED", 20: "MIRRORED"})
+        assert f"mirror {mirror}: no step waits" in ask(cluster, "status", "demo")
+        assert "copied" in ask(cluster, "list", "demo")
+    for step in ("10", "20"):
+        command("verify", f"demo@{step}", "--root", mirror)
+    command("diff", "demo@10", "demo@20", "--root", mirror, status=1)
+    shutil.rmtree(tmp_path / "root")
+    with cluster_of(tmp_path / "root", mirror) as cluster:
+        assert load(cluster) == 20
+        assert load(cluster, 10) == 10
+        assert f"from the mirror {mirror}" in ask(cluster, "status", "demo")
+        assert "load_from_mirror" in cluster.coordinator.log.read_text()
+        # Step 20 is saved anew, as another attempt; the mirror takes it for the later one.
+        save(cluster, 20, 30)
+        await_states(cluster, {20: "MIRRORED", 30: "MIRRORED", 10: "ONLY_THERE"})
+        assert load(cluster) == 30
+    steps = json.loads(command("list", "demo", "--root", mirror, "--format=json"))["checkpoints"]
+    assert [(one["step"], one["state"]) for one in steps] == [
+        (10, "COMMITTED"), (20, "COMMITTED"), (30, "COMMITTED")], steps
+    with cairn.local.Cluster(ranks=RANKS, root=mirror) as cluster:
+        assert load(cluster) == 30
+
+
+def test_a_directory_as_mirror_has_the_same_files(tmp_path):
+    with cluster_of(tmp_path / "root", str(tmp_path / "mirror")) as cluster:
+        save(cluster, 1, 2)
+        await_states(cluster, {1: "MIRRORED", 2: "MIRRORED"})
+    assert files_below(tmp_path / "mirror" / "demo") == files_below(tmp_path / "root" / "demo")
+
+
+def test_a_killed_coordinator_goes_on_with_a_copy(use, endpoint, tmp_path):
+    mirror = "s3://models/killed"
+    with cluster_of(tmp_path / "root", mirror) as cluster:
+        for step in (1, 2, 3):
+            save(cluster, step)
+            time.sleep(0.05 * step)
+            cluster.coordinator.kill()
+            cluster.coordinator.restart()
+            cluster.await_agents()
+        await_states(cluster, {1: "MIRRORED", 2: "MIRRORED", 3: "MIRRORED"})
+    for step in (1, 2, 3):
+        command("verify", f"demo@{step}", "--root", mirror)
+
+
+def test_a_mirror_that_is_down_keeps_no_save_and_is_caught_up_with(use, endpoint, tmp_path):
+    proxy = FaultProxy(endpoint)
+    use(proxy.endpoint)
+    proxy.answer = lambda method, path: (503, "<Error><Code>SlowDown</Code></Error>")
+    with contextlib.closing(proxy), cluster_of(tmp_path / "root", "s3://models/down") as cluster:
+        begun = time.monotonic()
+        save(cluster, 1, 2)
+        assert time.monotonic() - begun < 10
+        assert listed(cluster)["checkpoints"][0]["mirror"]["state"] == "UNKNOWN"
+        proxy.answer = lambda method, path: None
+        await_states(cluster, {1: "MIRRORED", 2: "MIRRORED"}, seconds=180)
+        assert listed(cluster)["mirror"]["error"] is None
+
+
+def test_what_a_person_deletes_goes_at_both_and_rules_leave_the_mirror(use, tmp_path):
+    with cluster_of(tmp_path / "root", "s3://models/deleted", "--lease-ttl=1s") as cluster:
+        save(cluster, 1, 2, 3, 4)
+        await_states(cluster, dict.fromkeys((1, 2, 3, 4), "MIRRORED"))
+        ask(cluster, "prune", "demo", "--keep-last", "2")
+        await_states(cluster, {1: "ONLY_THERE", 2: "ONLY_THERE", 4: "MIRRORED"})
+        assert load(cluster, 1) == 1
+        assert "copy at the mirror is deleted too" in ask(cluster, "delete", "demo@3")
+        assert "copy at the mirror is deleted too" in ask(cluster, "delete", "demo@2")
+        deadline = time.monotonic() + 60
+        while [one["step"] for one in json.loads(
+                command("list", "demo", "--root", "s3://models/deleted", "--format=json"))["checkpoints"]] != [1, 4]:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        with pytest.raises(cairn.Error) as refused:
+            load(cluster, 3)
+        assert refused.value.reason == "NOT_COMMITTED"
+
+
+def test_rules_wait_for_the_mirror_up_to_a_bound(use, endpoint, tmp_path):
+    proxy = FaultProxy(endpoint)
+    use(proxy.endpoint)
+    proxy.answer = lambda method, path: (503, "<Error><Code>SlowDown</Code></Error>")
+    with contextlib.closing(proxy), cluster_of(tmp_path / "root", "s3://models/bound") as cluster:
+        on_ranks(cluster, lambda rank, client: client.set_retention(keep_last=1) if rank == 0 else None)
+        save(cluster, *range(1, 8))
+        deadline = time.monotonic() + 30
+        while [one["step"] for one in listed(cluster)["checkpoints"]] != [4, 5, 6, 7]:
+            assert time.monotonic() < deadline, listed(cluster)
+            time.sleep(0.1)
+        assert "not copied to the mirror yet" in ask(cluster, "prune", "demo", "--keep-last", "1", "--dry-run")
+        proxy.answer = lambda method, path: None
+        await_states(cluster, dict.fromkeys((4, 5, 6, 7), "MIRRORED"), seconds=180)
+        save(cluster, 8)
+        await_states(cluster, {4: "ONLY_THERE", 8: "MIRRORED"})
+
+
+def test_the_mirror_keeps_the_last_and_the_pinned(use, tmp_path):
+    with cluster_of(tmp_path / "root", "s3://models/last", "--mirror-keep-last=2", "--lease-ttl=1s") as cluster:
+        save(cluster, 1)
+        ask(cluster, "pin", "demo@1")
+        save(cluster, 2, 3, 4)
+        await_states(cluster, {1: "MIRRORED", 2: "LEFT_OUT", 3: "MIRRORED", 4: "MIRRORED"})
+    steps = json.loads(command("list", "demo", "--root", "s3://models/last", "--format=json"))["checkpoints"]
+    assert [(one["step"], one["pinned"]) for one in steps] == [(1, True), (3, False), (4, False)]
+
+
+def test_a_damaged_file_is_not_copied_and_a_copy_stands_in_for_it(use, tmp_path):
+    with cluster_of(tmp_path / "root", "s3://models/damaged", "--mirror-steps=every:2") as cluster:
+        save(cluster, 2)
+        await_states(cluster, {2: "MIRRORED"})
+        cluster.coordinator.kill()
+        next(pathlib.Path(tmp_path / "root" / "demo").glob("*2/0001/*bin00.safetensors")).unlink()
+        cluster.coordinator.restart()
+        cluster.await_agents()
+        assert load(cluster, 2) == 2, "the mirror has the file that the root lacks"
+    with cluster_of(tmp_path / "root", "s3://models/none", "--mirror-steps=newest") as cluster:
+        await_states(cluster, {2: "FAILED"})
+        assert "FILE_MISSING" in ask(cluster, "list", "demo")
+
+
+def test_a_job_whose_mirror_cannot_be_asked_does_not_begin_anew(use, endpoint, tmp_path):
+    proxy = FaultProxy(endpoint)
+    use(proxy.endpoint)
+    proxy.answer = lambda method, path: (403, "<Error><Code>AccessDenied</Code></Error>")
+    with contextlib.closing(proxy), cluster_of(tmp_path / "root", "s3://models/silent") as cluster:
+        with pytest.raises(cairn.Error) as refused:
+            load(cluster)
+        assert refused.value.reason != "NOT_COMMITTED" and "mirror" in str(refused.value)
+
+
+def test_two_coordinators_with_one_mirror_do_not_disturb_each_other(use, tmp_path):
+    mirror = "s3://models/shared"
+    with cluster_of(tmp_path / "one", mirror) as one:
+        save(one, 1)
+        await_states(one, {1: "MIRRORED"})
+        with cluster_of(tmp_path / "two", mirror) as two:
+            save(two, 1, 2)
+            deadline = time.monotonic() + 30
+            while "ROOT_IN_USE" not in ask(two, "list", "demo"):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        save(one, 2)
+        await_states(one, {1: "MIRRORED", 2: "MIRRORED"})
+    for step in (1, 2):
+        command("verify", f"demo@{step}", "--root", mirror)
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--mirror=mirror"], "absolute path"),
+    (["--mirror=s3://models/x?region=eu"], "options behind"),
+    (["--mirror=/ROOT/inner"], "lie within each other"),
+    (["--mirror=/elsewhere", "--mirror-steps=some"], "every:N"),
+    (["--mirror=/elsewhere", "--mirror-keep-last=-1"], "below 0"),
+])
+def test_a_mirror_that_cannot_be_is_refused_at_the_start(tmp_path, flags, words):
+    flags = [flag.replace("/ROOT", str(tmp_path)) for flag in flags]
+    result = subprocess.run([str(cairn.local.binary("cairn-coordinator")), f"--root={tmp_path}", *flags],
+                            capture_output=True, text=True)
+    assert result.returncode == 2 and words in result.stderr + result.stdout, result.stderr
+    assert "next" in result.stderr
