@@ -263,7 +263,8 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("--metrics-listen", flags.metrics_listen,
       "Address at which Prometheus finds /metrics, without a token (default: none)")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
-  add("--root", flags.root, "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix, gs://bucket/prefix")
+  add("--root", flags.root,
+      "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix, gs://bucket/prefix")
       .Required();
   add("--phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
   add("--storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");

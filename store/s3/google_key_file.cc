@@ -49,8 +49,9 @@ absl::Status BadFile(const std::string& file, std::string_view why) {
   return MakeError(
       Reason::kBadRequest, absl::StrCat(file, " ", std::string(why)),
       {{"file", file},
-       {"next", "Let GOOGLE_APPLICATION_CREDENTIALS name the key of a service account, or make the file anew by `gcloud "
-                "auth application-default login`."}});
+       {"next",
+        "Let GOOGLE_APPLICATION_CREDENTIALS name the key of a service account, or make the file anew by `gcloud "
+        "auth application-default login`."}});
 }
 
 // Signs with RSA and SHA-256. Empty: the key is none.
@@ -70,7 +71,8 @@ std::string Signed(const std::string& private_key, const std::string& text) {
     return "";
   }
   std::string signature(size, '\0');
-  if (EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size, data, text.size()) != 1) {
+  if (EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size, data, text.size()) !=
+      1) {
     return "";
   }
   signature.resize(size);
@@ -90,9 +92,8 @@ absl::StatusOr<GoogleKeyFile> ParseGoogleKeyFile(std::string_view text, const st
     key.key_id = TextIn(json, "private_key_id");
   } else if (type == "authorized_user") {
     key.kind = GoogleKeyFile::Kind::kPerson;
-    needed = {{"client_id", &key.client_id},
-              {"client_secret", &key.client_secret},
-              {"refresh_token", &key.refresh_token}};
+    needed = {
+        {"client_id", &key.client_id}, {"client_secret", &key.client_secret}, {"refresh_token", &key.refresh_token}};
     key.token_uri = TextIn(json, "token_uri");
     if (key.token_uri.empty()) key.token_uri = kTokenUri;
   } else {
@@ -100,8 +101,9 @@ absl::StatusOr<GoogleKeyFile> ParseGoogleKeyFile(std::string_view text, const st
                      absl::StrCat(file, " has credentials of the type ", Printable(CutText(type, kMaxReason)),
                                   ", which Cairn does not know; it knows service_account and authorized_user"),
                      {{"file", file},
-                      {"next", "Use the machine's own service account, on Kubernetes by Workload Identity, or the key "
-                               "of a service account."}});
+                      {"next",
+                       "Use the machine's own service account, on Kubernetes by Workload Identity, or the key "
+                       "of a service account."}});
   }
   for (const auto& [name, value] : needed) {
     *value = TextIn(json, name);
