@@ -1,6 +1,7 @@
 #include "store/s3/google_key_file.h"
 
 #include <openssl/bio.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
@@ -62,6 +63,8 @@ std::string Signed(const std::string& private_key, const std::string& text) {
   const auto no_password = [](char*, int, int, void*) { return -1; };
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
       PEM_read_bio_PrivateKey(bytes.get(), nullptr, no_password, nullptr), &EVP_PKEY_free);
+  // Why it failed stays in a list of the thread, where s2n or gRPC might take it for an error of their own.
+  ERR_clear_error();
   if (key == nullptr || EVP_PKEY_base_id(key.get()) != EVP_PKEY_RSA) return "";
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   size_t size = 0;
