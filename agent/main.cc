@@ -127,7 +127,8 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--allow-uid", flags.agent.allowed_users, "user whose trainers may connect besides this agent's own")
       .SplitAt(',');
   add("--import-root", flags.agent.import_roots,
-      "with --allow-uid: directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX below which loads may read files of other libraries (default: "
+      "with --allow-uid: directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX below which loads may read files of other "
+      "libraries (default: "
       "none)")
       .SplitAt(',');
   cairn::Argument token_file =

@@ -298,7 +298,8 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
   add("--metrics-listen", flags.metrics_listen,
       "Address at which Prometheus finds /metrics, without a token (default: none)")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
-  add("--root", flags.root, "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix, gs://bucket/prefix")
+  add("--root", flags.root,
+      "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix, gs://bucket/prefix")
       .Required();
   add("--mirror", flags.mirror,
       "Second root, a directory or s3://bucket/prefix that agents see too: committed checkpoints are copied there "

@@ -45,6 +45,9 @@ TEST(ImportPermissionTest, CheckImports_ElsewhereOrOnlyAlike_IsRefused) {
 TEST(ImportPermissionTest, CheckImports_InAnObjectStore_AsksForARootThere) {
   EXPECT_TRUE(Allows({"s3://models/open"}, "s3://models/open/a"));
   EXPECT_TRUE(Allows({"s3://models"}, "s3://models/a"));
+  EXPECT_TRUE(Allows({"gs://models/open"}, "gs://models/open/a"));
+  EXPECT_FALSE(Allows({"s3://models"}, "gs://models/a"));
+  EXPECT_FALSE(Allows({}, "gs://models/a"));
   EXPECT_FALSE(Allows({}, "s3://models/a"));
   EXPECT_FALSE(Allows({"/"}, "s3://models/a"));
   EXPECT_FALSE(Allows({"s3://models/open"}, "s3://models/other/a"));

@@ -238,7 +238,8 @@ void AddExportCommand(Command app, CommandContext& context) {
   command.AddOption("--root", arguments->root, "The storage").Required();
   command
       .AddOption("--to", arguments->directory,
-                 "Directory to write into, which is made if missing, but its parents are not; or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX")
+                 "Directory to write into, which is made if missing, but its parents are not; or s3://BUCKET/PREFIX, "
+                 "gs://BUCKET/PREFIX")
       .Required();
   command
       .AddOption("--as", arguments->form,
@@ -246,9 +247,9 @@ void AddExportCommand(Command app, CommandContext& context) {
                  "Megatron-core (torch_dist) or Paddle (FlexCheckpoint)")
       .OneOf({kHuggingFace, kDcp, kMegatron, kPaddle})
       .ShowDefault();
-  command.AddOption(
-      "--like", arguments->like,
-      "A model's directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX: its config.json, tokenizer and other small files are copied");
+  command.AddOption("--like", arguments->like,
+                    "A model's directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX: its config.json, tokenizer and "
+                    "other small files are copied");
   AddChoiceOptions(command, arguments->choice);
   command.AddOption("--max-shard-size", arguments->max_shard_size, "Maximum size of a file").ShowDefault();
   AddReadingOptions(command, arguments->reading);

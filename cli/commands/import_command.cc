@@ -133,10 +133,10 @@ void AddImportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("import", "Makes a checkpoint from another library's files");
   command
-      .AddOption(
-          "DIR", arguments->directory,
-          "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint, "
-          "DeepSpeed or of safetensors files, or a file of torch.save or paddle.save; also as s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+      .AddOption("DIR", arguments->directory,
+                 "A directory of torch.distributed.checkpoint, Megatron-core, torchsnapshot, Paddle's FlexCheckpoint, "
+                 "DeepSpeed or of safetensors files, or a file of torch.save or paddle.save; also as "
+                 "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
       .Required();
   command.AddOption("--to", arguments->name, "The new checkpoint, JOB@STEP").Required();
   command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();

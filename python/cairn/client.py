@@ -329,9 +329,9 @@ class Client(retention.RetentionCalls):
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has. Without it, a warning in the log "cairn"
             of rank 0 says what was not found.
-          source: the path, "s3://bucket/prefix" or "gs://bucket/prefix", of what another library wrote (docs/import.md: Hugging Face,
-            PyTorch, Megatron-core, DeepSpeed, torchsnapshot, Paddle), to be loaded instead of a checkpoint. All agents
-            and the coordinator must see it.
+          source: the path, "s3://bucket/prefix" or "gs://bucket/prefix", of what another library wrote
+            (docs/import.md: Hugging Face, PyTorch, Megatron-core, DeepSpeed, torchsnapshot, Paddle), to be loaded
+            instead of a checkpoint. All agents and the coordinator must see it.
           fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a
             missing or short file) and name them in the report; False: the newest one's damage is the load's error. What
             cannot be read for another reason, or turns out to be damaged while the arrays fill, is always an error.

@@ -21,7 +21,8 @@ TEST(OpenStorageTest, OpenStorage_ADirectory_IsMadeOnlyIfAsked) {
 TEST(OpenStorageTest, OpenStorage_AKindOfStoreThatIsNotKnown_IsRefusedByName) {
   const auto storage = OpenStorage("az://models/run", true);
   EXPECT_TRUE(HasReason(storage.status(), Reason::kUnsupported)) << storage.status();
-  for (const char* root : {"s3://models/run", "gs://models/run", "az://models/run"}) EXPECT_FALSE(IsDirectoryRoot(root));
+  for (const char* root : {"s3://models/run", "gs://models/run", "az://models/run"})
+    EXPECT_FALSE(IsDirectoryRoot(root));
   EXPECT_TRUE(IsDirectoryRoot("/s3://x"));
 }
 

@@ -124,10 +124,10 @@ absl::StatusOr<std::string> FullNameOf(std::string_view text) {
   const S3Dialect* const dialect = DialectOf(text);
   if (const size_t question = text.find('?'); dialect != nullptr && question != text.npos) {
     const char* const region = dialect->region_header.empty() ? "" : " and AWS_REGION";
-    return MakeError(
-        Reason::kBadRequest, absl::StrCat(name, " has options behind its \"?\", which only a root may have"),
-        {{"next", absl::StrCat("Give ", name.substr(0, question), ", and set ", dialect->endpoint_variables.front(),
-                               region, " where needed.")}});
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat(name, " has options behind its \"?\", which only a root may have"),
+                     {{"next", absl::StrCat("Give ", name.substr(0, question), ", and set ",
+                                            dialect->endpoint_variables.front(), region, " where needed.")}});
   }
   CAIRN_ASSIGN_OR_RETURN(const S3Address address, ParseS3Root(text, FromEnvironment));
   std::string whole = address.NameOf(address.prefix);

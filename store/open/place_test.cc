@@ -34,7 +34,8 @@ TEST(PlaceTest, FullNameOf_WhatIsNoPlace_IsRefusedAndSaysWhatToGive) {
   }
   const absl::Status options = FullNameOf("s3://models/x?endpoint=http://store").status();
   EXPECT_TRUE(HasReason(options, Reason::kBadRequest)) << options;
-  EXPECT_NE(NextActionOf(options).find("Give s3://models/x, and set AWS_ENDPOINT_URL_S3 and AWS_REGION"), std::string::npos);
+  EXPECT_NE(NextActionOf(options).find("Give s3://models/x, and set AWS_ENDPOINT_URL_S3 and AWS_REGION"),
+            std::string::npos);
   const std::string google = NextActionOf(FullNameOf("gs://models/x?endpoint=http://store").status());
   EXPECT_NE(google.find("Give gs://models/x, and set CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE where"), std::string::npos)
       << google;
@@ -98,7 +99,8 @@ TEST(PlaceTest, OpenAnywhere_AKeyThatLeavesItsDirectory_IsRefusedWithoutARequest
 
 TEST(FullNameTest, IsFullName_AbsolutePathsAndAddresses) {
   for (const char* name : {"/a", "s3://bucket/key", "gs://bucket/key"}) EXPECT_TRUE(IsFullName(name)) << name;
-  for (const char* name : {"", "rank00000-bin00", "s3:/bucket", "a/s3://b", "az://bucket/key"}) EXPECT_FALSE(IsFullName(name)) << name;
+  for (const char* name : {"", "rank00000-bin00", "s3:/bucket", "a/s3://b", "az://bucket/key"})
+    EXPECT_FALSE(IsFullName(name)) << name;
 }
 
 }  // namespace

@@ -107,8 +107,8 @@ StoreCredentials::Proof AmazonCredentials::Prove(const HttpRequest& request) {
   config.credentials_provider = provider.get();
   std::optional<int> error;
   void* const held = Held(signing);
-  if (aws_sign_request_aws(AwsAllocator(), signing->signable.get(),
-                           reinterpret_cast<aws_signing_config_base*>(&config), OnSigned, held) == AWS_OP_SUCCESS) {
+  if (aws_sign_request_aws(AwsAllocator(), signing->signable.get(), reinterpret_cast<aws_signing_config_base*>(&config),
+                           OnSigned, held) == AWS_OP_SUCCESS) {
     error = signing->ended.WaitFor(silence_, request.stop);
   } else {
     error = aws_last_error();
@@ -117,10 +117,10 @@ StoreCredentials::Proof AmazonCredentials::Prove(const HttpRequest& request) {
   if (error == 0) return {std::move(signing->headers), "", ""};
   const bool stopped = request.stop != nullptr && *request.stop;
   if (!error.has_value() && !stopped) PutOthersFor(provider.get());
-  return {{},
-          error.has_value() ? AwsErrorText(*error)
-                            : "who gives them does not answer (web identity, container or machine)",
-          NextWithoutAmazonCredentials(FromEnvironment)};
+  return {
+      {},
+      error.has_value() ? AwsErrorText(*error) : "who gives them does not answer (web identity, container or machine)",
+      NextWithoutAmazonCredentials(FromEnvironment)};
 }
 
 std::string NextWithoutAmazonCredentials(const Environment& environment) {

@@ -87,12 +87,11 @@ absl::StatusOr<std::unique_ptr<AwsRuntime>> AwsRuntime::Open(const std::string& 
   aws_tls_ctx_options_clean_up(&trust);
   // Without TLS to the store, only some ways to credentials need certificates.
   if (parts.tls == nullptr && (tls || !ca_file.empty())) {
-    return MakeError(
-        Reason::kBadRequest,
-        absl::StrCat("the certificates", ca_file.empty() ? " of the system" : " in ", ca_file,
-                     " cannot be used: ", AwsErrorText(aws_last_error())),
-        {{"next", absl::StrCat("Install the package ca-certificates, or set ", ca_variable,
-                               " to a file of certificates.")}});
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("the certificates", ca_file.empty() ? " of the system" : " in ", ca_file,
+                                  " cannot be used: ", AwsErrorText(aws_last_error())),
+                     {{"next", absl::StrCat("Install the package ca-certificates, or set ", ca_variable,
+                                            " to a file of certificates.")}});
   }
   return runtime;
 }

@@ -27,9 +27,7 @@ constexpr char kMetadataPath[] = "/computeMetadata/v1/instance/service-accounts/
 
 std::string BearerOf(const GoogleToken& token) { return absl::StrCat("Bearer ", token.text); }
 
-StoreCredentials::Proof NoProof(const absl::Status& why) {
-  return {{}, std::string(why.message()), NextActionOf(why)};
-}
+StoreCredentials::Proof NoProof(const absl::Status& why) { return {{}, std::string(why.message()), NextActionOf(why)}; }
 
 absl::Status NoToken(std::string_view why, std::string_view next) {
   return MakeError(Reason::kStorageError, why, {{"next", std::string(next)}});
@@ -73,9 +71,8 @@ absl::StatusOr<GoogleToken> Ask(const AwsRuntime& runtime, const HttpServer& ser
   const HttpAnswer answer = pool->Send(request);
   const std::string who = server.HostHeader();
   if (answer.status == 0 || !answer.refused.ok()) {
-    return NoToken(answer.refused.ok() ? answer.trouble
-                                       : absl::StrCat(who, ": ", std::string(answer.refused.message())),
-                   next);
+    return NoToken(
+        answer.refused.ok() ? answer.trouble : absl::StrCat(who, ": ", std::string(answer.refused.message())), next);
   }
   if (!IsGood(answer.status)) {
     return NoToken(absl::StrCat(who, " gives no token: HTTP ", answer.status, " ", ReasonOfRefusal(answer.body)), next);
@@ -150,9 +147,8 @@ absl::StatusOr<GoogleTokenSource> SourceIn(const AwsRuntime& runtime, absl::Dura
   if (!file.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(file, "GOOGLE_APPLICATION_CREDENTIALS"));
     CAIRN_RETURN_IF_ERROR(ParseGoogleKeyFile(text, file).status());
-    return [&runtime, file, silence](const std::atomic<bool>* stop) {
-      return FromKeyFile(runtime, file, silence, stop);
-    };
+    return
+        [&runtime, file, silence](const std::atomic<bool>* stop) { return FromKeyFile(runtime, file, silence, stop); };
   }
   std::string host = environment("GCE_METADATA_HOST");
   if (host.empty()) host = "metadata.google.internal";
@@ -227,10 +223,10 @@ absl::StatusOr<std::unique_ptr<StoreCredentials>> OpenGoogleCredentials(const Aw
   }
   if (!id.empty()) return std::make_unique<GoogleHmac>(std::move(id), std::move(secret));
   if (!store.tls && !store.IsOnThisMachine()) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("a token would go to ", store.HostHeader(),
-                                  " without TLS, and whoever is between could use it"),
-                     {{"next", "Give an endpoint with https, or set GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY."}});
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat("a token would go to ", store.HostHeader(), " without TLS, and whoever is between could use it"),
+        {{"next", "Give an endpoint with https, or set GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY."}});
   }
   CAIRN_ASSIGN_OR_RETURN(GoogleTokenSource source, SourceIn(runtime, silence, environment));
   return std::make_unique<GoogleBearer>(std::move(source));

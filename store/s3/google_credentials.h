@@ -19,12 +19,12 @@
 
 namespace cairn {
 
-// Fetches a token. Blocks for a bounded time; once `stop` (which may be null) is true, it returns soon. An error's message
-// says why there is none, and its next action what to do.
+// Fetches a token. Blocks for a bounded time; once `stop` (which may be null) is true, it returns soon. An error's
+// message says why there is none, and its next action what to do.
 using GoogleTokenSource = absl::AnyInvocable<absl::StatusOr<GoogleToken>(const std::atomic<bool>* stop)>;
 
-// Keeps a token until it is about to expire; then one of the callers fetches another one, while the others still use the
-// old one or wait.
+// Keeps a token until it is about to expire; then one of the callers fetches another one, while the others still use
+// the old one or wait.
 class GoogleBearer : public StoreCredentials {
  public:
   explicit GoogleBearer(GoogleTokenSource source) : source_(std::move(source)) {}
@@ -42,7 +42,7 @@ class GoogleBearer : public StoreCredentials {
   Mutex mutex_;
   CondVar changed_;
   GoogleToken token_ ABSL_GUARDED_BY(mutex_);
-  absl::Time renewal_ ABSL_GUARDED_BY(mutex_);  // when another one is fetched
+  absl::Time renewal_ ABSL_GUARDED_BY(mutex_);   // when another one is fetched
   std::string refused_ ABSL_GUARDED_BY(mutex_);  // the last token that the store did not accept
   bool fetching_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t fetches_ ABSL_GUARDED_BY(mutex_) = 0;  // that have ended
@@ -51,9 +51,9 @@ class GoogleBearer : public StoreCredentials {
 
 // Takes the first of these that there is: an HMAC key (GS_ACCESS_KEY_ID, GS_SECRET_ACCESS_KEY), a token
 // (CLOUDSDK_AUTH_ACCESS_TOKEN, or in the file CLOUDSDK_AUTH_ACCESS_TOKEN_FILE), a file that Google's tools write
-// (GOOGLE_APPLICATION_CREDENTIALS, or the one of `gcloud auth application-default login`), and the server of metadata of
-// the machine (GCE_METADATA_HOST). `runtime` must outlive the object. A server of tokens is waited for until `silence`.
-// INVALID_ARGUMENT (BAD_REQUEST): one of these is wrong, or a token would go to another machine without TLS;
+// (GOOGLE_APPLICATION_CREDENTIALS, or the one of `gcloud auth application-default login`), and the server of metadata
+// of the machine (GCE_METADATA_HOST). `runtime` must outlive the object. A server of tokens is waited for until
+// `silence`. INVALID_ARGUMENT (BAD_REQUEST): one of these is wrong, or a token would go to another machine without TLS;
 // UNIMPLEMENTED (UNSUPPORTED): the file is of another kind.
 absl::StatusOr<std::unique_ptr<StoreCredentials>> OpenGoogleCredentials(const AwsRuntime& runtime,
                                                                         const HttpServer& store, absl::Duration silence,

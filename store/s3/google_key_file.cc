@@ -1,6 +1,7 @@
 #include "store/s3/google_key_file.h"
 
 #include <openssl/bio.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
@@ -49,8 +50,9 @@ absl::Status BadFile(const std::string& file, std::string_view why) {
   return MakeError(
       Reason::kBadRequest, absl::StrCat(file, " ", std::string(why)),
       {{"file", file},
-       {"next", "Let GOOGLE_APPLICATION_CREDENTIALS name the key of a service account, or make the file anew by `gcloud "
-                "auth application-default login`."}});
+       {"next",
+        "Let GOOGLE_APPLICATION_CREDENTIALS name the key of a service account, or make the file anew by `gcloud "
+        "auth application-default login`."}});
 }
 
 // Signs with RSA and SHA-256. Empty: the key is none.
@@ -61,6 +63,8 @@ std::string Signed(const std::string& private_key, const std::string& text) {
   const auto no_password = [](char*, int, int, void*) { return -1; };
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
       PEM_read_bio_PrivateKey(bytes.get(), nullptr, no_password, nullptr), &EVP_PKEY_free);
+  // Why it failed stays in a list of the thread, where s2n or gRPC might take it for an error of their own.
+  ERR_clear_error();
   if (key == nullptr || EVP_PKEY_base_id(key.get()) != EVP_PKEY_RSA) return "";
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   size_t size = 0;
@@ -70,7 +74,8 @@ std::string Signed(const std::string& private_key, const std::string& text) {
     return "";
   }
   std::string signature(size, '\0');
-  if (EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size, data, text.size()) != 1) {
+  if (EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size, data, text.size()) !=
+      1) {
     return "";
   }
   signature.resize(size);
@@ -90,9 +95,8 @@ absl::StatusOr<GoogleKeyFile> ParseGoogleKeyFile(std::string_view text, const st
     key.key_id = TextIn(json, "private_key_id");
   } else if (type == "authorized_user") {
     key.kind = GoogleKeyFile::Kind::kPerson;
-    needed = {{"client_id", &key.client_id},
-              {"client_secret", &key.client_secret},
-              {"refresh_token", &key.refresh_token}};
+    needed = {
+        {"client_id", &key.client_id}, {"client_secret", &key.client_secret}, {"refresh_token", &key.refresh_token}};
     key.token_uri = TextIn(json, "token_uri");
     if (key.token_uri.empty()) key.token_uri = kTokenUri;
   } else {
@@ -100,8 +104,9 @@ absl::StatusOr<GoogleKeyFile> ParseGoogleKeyFile(std::string_view text, const st
                      absl::StrCat(file, " has credentials of the type ", Printable(CutText(type, kMaxReason)),
                                   ", which Cairn does not know; it knows service_account and authorized_user"),
                      {{"file", file},
-                      {"next", "Use the machine's own service account, on Kubernetes by Workload Identity, or the key "
-                               "of a service account."}});
+                      {"next",
+                       "Use the machine's own service account, on Kubernetes by Workload Identity, or the key "
+                       "of a service account."}});
   }
   for (const auto& [name, value] : needed) {
     *value = TextIn(json, name);

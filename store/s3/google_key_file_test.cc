@@ -40,10 +40,10 @@ Key MakeKey(EVP_PKEY* key) {
 
 bool Verifies(EVP_PKEY* key, const std::string& text, const std::string& signature) {
   EVP_MD_CTX* const context = EVP_MD_CTX_new();
-  const bool good = EVP_DigestVerifyInit(context, nullptr, EVP_sha256(), nullptr, key) == 1 &&
-                    EVP_DigestVerify(context, reinterpret_cast<const unsigned char*>(signature.data()),
-                                     signature.size(), reinterpret_cast<const unsigned char*>(text.data()),
-                                     text.size()) == 1;
+  const bool good =
+      EVP_DigestVerifyInit(context, nullptr, EVP_sha256(), nullptr, key) == 1 &&
+      EVP_DigestVerify(context, reinterpret_cast<const unsigned char*>(signature.data()), signature.size(),
+                       reinterpret_cast<const unsigned char*>(text.data()), text.size()) == 1;
   EVP_MD_CTX_free(context);
   return good;
 }
@@ -94,8 +94,7 @@ TEST(GoogleKeyFileTest, ParseGoogleKeyFile_OfAPerson_AsksWithItsRefreshToken) {
       R"({"type": "authorized_user", "client_id": "a/b", "client_secret": "c", "refresh_token": "1//x"})", "adc.json");
   ASSERT_TRUE(key.ok()) << key.status();
   EXPECT_EQ(key->token_uri, "https://oauth2.googleapis.com/token");
-  EXPECT_EQ(TokenQuestion(*key),
-            "grant_type=refresh_token&client_id=a%2Fb&client_secret=c&refresh_token=1%2F%2Fx");
+  EXPECT_EQ(TokenQuestion(*key), "grant_type=refresh_token&client_id=a%2Fb&client_secret=c&refresh_token=1%2F%2Fx");
 }
 
 TEST(GoogleKeyFileTest, ParseGoogleKeyFile_WhatItCannotUse_IsRefusedByName) {
@@ -113,7 +112,8 @@ TEST(GoogleKeyFileTest, ParseGoogleKeyFile_WhatItCannotUse_IsRefusedByName) {
 }
 
 TEST(GoogleKeyFileTest, ParseTokenAnswer_OnlyATokenThatExpires_IsOne) {
-  const auto token = ParseTokenAnswer(R"({"access_token": "ya29.x", "expires_in": 3599, "token_type": "Bearer"})", kNow);
+  const auto token =
+      ParseTokenAnswer(R"({"access_token": "ya29.x", "expires_in": 3599, "token_type": "Bearer"})", kNow);
   ASSERT_TRUE(token.ok()) << token.status();
   EXPECT_EQ(token->text, "ya29.x");
   EXPECT_EQ(token->expires - kNow, absl::Seconds(3599));

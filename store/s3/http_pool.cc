@@ -6,10 +6,12 @@
 #include <aws/http/request_response.h>
 #include <aws/http/statistics.h>
 #include <aws/io/socket.h>
+#include <aws/io/statistics.h>
 #include <aws/io/stream.h>
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -36,7 +38,61 @@ struct Exchange {
   const HttpRequest* request = nullptr;
   HttpAnswer answer;
   uint64_t header_bytes = 0;
+  bool head_ended = false;
   AwsEvent ended;
+};
+
+absl::Status EndlessHead() { return MakeError(Reason::kMessageTooLarge, "the store answers with headers without end"); }
+
+// Looks each second at what has come for requests whose answers have no whole head yet. The libraries keep a line until
+// its end comes, so one without an end would take memory until the request is given up.
+class HeadWatch {
+ public:
+  void Begin(aws_http_connection* connection, Exchange& exchange) {
+    MutexLock lock(mutex_);
+    watched_[ChannelOf(connection)] = {connection, &exchange};
+  }
+  void End(aws_http_connection* connection) {
+    MutexLock lock(mutex_);
+    watched_.erase(ChannelOf(connection));
+  }
+
+  // As aws_http_statistics_observer_fn, on the thread of the connection. `data` is the watch.
+  static void OnStatistics(size_t channel, const aws_array_list* statistics, void* data) {
+    static_cast<HeadWatch*>(data)->Look(channel, statistics);
+  }
+
+ private:
+  struct Watched {
+    aws_http_connection* connection = nullptr;
+    Exchange* exchange = nullptr;
+    bool seen = false;  // what is told first may have come for the request before
+    uint64_t bytes = 0;
+  };
+
+  static size_t ChannelOf(aws_http_connection* connection) {
+    return reinterpret_cast<size_t>(aws_http_connection_get_channel(connection));
+  }
+
+  void Look(size_t channel, const aws_array_list* statistics) {
+    MutexLock lock(mutex_);
+    const auto at = watched_.find(channel);
+    if (at == watched_.end() || at->second.exchange->head_ended) return;
+    Watched& watched = at->second;
+    for (size_t i = 0; watched.seen && i < aws_array_list_length(statistics); ++i) {
+      aws_crt_statistics_base* one = nullptr;
+      aws_array_list_get_at(statistics, static_cast<void*>(&one), i);
+      if (one->category != AWSCRT_STAT_CAT_SOCKET) continue;
+      watched.bytes += reinterpret_cast<const aws_crt_statistics_socket*>(one)->bytes_read;
+    }
+    watched.seen = true;
+    if (watched.bytes <= kMaxHeaderBytes) return;
+    watched.exchange->answer.refused = EndlessHead();
+    aws_http_connection_close(watched.connection);
+  }
+
+  Mutex mutex_;
+  std::map<size_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A wait for a connection, which may come too late.
@@ -71,13 +127,18 @@ int OnHeaders(aws_http_stream* stream, aws_http_header_block block, const aws_ht
     for (size_t i = 0; i < count; ++i) {
       exchange.header_bytes += headers[i].name.len + headers[i].value.len;
       if (exchange.header_bytes > kMaxHeaderBytes) {
-        return MakeError(Reason::kMessageTooLarge, "the store answers with headers without end");
+        return EndlessHead();
       }
       std::string& value = exchange.answer.headers[absl::AsciiStrToLower(std::string(TextOf(headers[i].name)))];
       absl::StrAppend(&value, value.empty() ? "" : ", ", std::string(TextOf(headers[i].value)));
     }
     return absl::OkStatus();
   });
+}
+
+int OnHeadersDone(aws_http_stream*, aws_http_header_block block, void* data) {
+  if (block == AWS_HTTP_HEADER_BLOCK_MAIN) static_cast<Exchange*>(data)->head_ended = true;
+  return AWS_OP_SUCCESS;
 }
 
 int OnBody(aws_http_stream*, const aws_byte_cursor* bytes, void* data) {
@@ -148,6 +209,7 @@ std::string HttpAnswer::Header(const std::string& name) const {
 }
 
 struct HttpPool::Parts {
+  HeadWatch heads;
   AwsEvent manager_ended;
   aws_http_connection_manager* manager = nullptr;
 
@@ -181,6 +243,8 @@ absl::StatusOr<std::unique_ptr<HttpPool>> HttpPool::Open(const AwsRuntime& runti
   aws_http_connection_monitoring_options monitoring = {};
   monitoring.minimum_throughput_bytes_per_second = 1;
   monitoring.allowable_throughput_failure_interval_seconds = std::max(uint32_t{1}, silence);
+  monitoring.statistics_observer_fn = HeadWatch::OnStatistics;
+  monitoring.statistics_observer_user_data = &parts.heads;
   aws_http_connection_manager_options pool = {};
   pool.bootstrap = runtime.bootstrap();
   pool.initial_window_size = SIZE_MAX;
@@ -220,9 +284,9 @@ HttpAnswer HttpPool::Send(const HttpRequest& request) {
   exchange.request = &request;
   HttpAnswer& answer = exchange.answer;
   if (error != 0) {
-    answer.trouble = absl::StrCat("no connection to ", server_.HostHeader(), ": ",
-                                  error.has_value() ? AwsErrorText(*error)
-                                                    : "nothing answers there, or a proxy does not");
+    answer.trouble =
+        absl::StrCat("no connection to ", server_.HostHeader(), ": ",
+                     error.has_value() ? AwsErrorText(*error) : "nothing answers there, or a proxy does not");
     return std::move(exchange.answer);
   }
   aws_http_make_request_options options = {};
@@ -230,10 +294,12 @@ HttpAnswer HttpPool::Send(const HttpRequest& request) {
   options.request = message.get();
   options.user_data = &exchange;
   options.on_response_headers = OnHeaders;
+  options.on_response_header_block_done = OnHeadersDone;
   options.on_response_body = OnBody;
   options.on_complete = OnComplete;
   aws_http_connection* const connection = connecting->connection;
   aws_http_stream* const stream = aws_http_connection_make_request(connection, &options);
+  parts_->heads.Begin(connection, exchange);
   std::string why;
   if (stream != nullptr && aws_http_stream_activate(stream) == AWS_OP_SUCCESS) {
     answer.sent = true;
@@ -248,6 +314,7 @@ HttpAnswer HttpPool::Send(const HttpRequest& request) {
   } else {
     error = aws_last_error();
   }
+  parts_->heads.End(connection);
   if (stream != nullptr) aws_http_stream_release(stream);
   aws_http_connection_manager_release_connection(parts_->manager, connection);
   if (error != 0) {

@@ -1,5 +1,5 @@
-// Sends requests to one server over connections that are kept: Amazon's C libraries for HTTP, TLS and proxies. Nothing is
-// sent twice here.
+// Sends requests to one server over connections that are kept: Amazon's C libraries for HTTP, TLS and proxies. Nothing
+// is sent twice here.
 #ifndef CAIRN_STORE_S3_HTTP_POOL_H_
 #define CAIRN_STORE_S3_HTTP_POOL_H_
 
@@ -27,10 +27,10 @@ struct HttpRequest {
   static constexpr uint64_t kMaxWords = uint64_t{16} << 20;
 
   std::string method;
-  std::string target;       // path and query, encoded
-  HttpHeaders headers;      // "Host" and "Content-Length" too
-  std::string_view body;    // stands until Send has returned
-  char* to = nullptr;       // where the body of a good answer goes, which must be a range. Null: to HttpAnswer::body
+  std::string target;     // path and query, encoded
+  HttpHeaders headers;    // "Host" and "Content-Length" too
+  std::string_view body;  // stands until Send has returned
+  char* to = nullptr;     // where the body of a good answer goes, which must be a range. Null: to HttpAnswer::body
   uint64_t max_bytes = kMaxWords;  // of the body of a good answer
   uint64_t wanted_bytes = 0;       // which the answer may take more time for
   // Once it is true, the request is given up soon. Null: never.

@@ -51,7 +51,8 @@ absl::Status TakeEndpoint(std::string_view root, const std::string& endpoint, S3
   }
   auto url = ParseHttpUrl(endpoint);
   if (address.dialect->account == S3Dialect::Account::kGoogle) {
-    // Google's own libraries take an emulator without a scheme, and its tools an endpoint with the path of its other API.
+    // Google's own libraries take an emulator without a scheme, and its tools an endpoint with the path of its other
+    // API.
     if (!absl::StrContains(endpoint, "://")) url = ParseHttpUrl(absl::StrCat("http://", endpoint));
     if (url.has_value() && url->path.starts_with("/storage/v1")) url->path = "/";
   }

@@ -12,8 +12,8 @@
 
 namespace cairn {
 
-// True for a root that names an object store, or would if it were written right: "s3://...", "gs://...", and "az://...",
-// "s3:/..." or "S3://...", which ParseS3Root refuses. A directory of such a name is "./s3:/...".
+// True for a root that names an object store, or would if it were written right: "s3://...", "gs://...", and
+// "az://...", "s3:/..." or "S3://...", which ParseS3Root refuses. A directory of such a name is "./s3:/...".
 bool IsObjectStoreRoot(std::string_view root);
 
 struct S3Address {
@@ -38,11 +38,11 @@ struct S3Address {
 using Environment = std::function<std::string(const char* name)>;
 std::string FromEnvironment(const char* name);
 
-// Reads "s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&style=path|virtual]", and "gs://BUCKET[/PREFIX][?endpoint=URL]".
-// What the root does not say comes from the variables that other tools use: those of the dialect, AWS_REGION and
-// AWS_DEFAULT_REGION. With an endpoint the bucket is part of the path, unless `style` says otherwise; without one the
-// store is Amazon's, or Google's. INVALID_ARGUMENT (BAD_REQUEST): it is no such root; UNIMPLEMENTED (UNSUPPORTED): it
-// names another kind of store.
+// Reads "s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&style=path|virtual]", and
+// "gs://BUCKET[/PREFIX][?endpoint=URL]". What the root does not say comes from the variables that other tools use:
+// those of the dialect, AWS_REGION and AWS_DEFAULT_REGION. With an endpoint the bucket is part of the path, unless
+// `style` says otherwise; without one the store is Amazon's, or Google's. INVALID_ARGUMENT (BAD_REQUEST): it is no such
+// root; UNIMPLEMENTED (UNSUPPORTED): it names another kind of store.
 absl::StatusOr<S3Address> ParseS3Root(std::string_view root, const Environment& environment);
 
 // Percent-encodes all but letters, digits and "-_.~", and "/" where `slash` says so.

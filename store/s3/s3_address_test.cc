@@ -58,7 +58,8 @@ TEST(S3AddressTest, ParseS3Root_AWrongRoot_IsRefused) {
         "s3://models?style=both", "s3://models?endpoint=http://a:x", "s3://models?endpoint=http://a/b"}) {
     EXPECT_TRUE(HasReason(ParseS3Root(root, Having({})).status(), Reason::kBadRequest)) << root;
   }
-  for (const char* root : {"gs://A", "gs://models?region=x", "gs://models?style=path", "gs://models?endpoint=https://a/b"}) {
+  for (const char* root :
+       {"gs://A", "gs://models?region=x", "gs://models?style=path", "gs://models?endpoint=https://a/b"}) {
     EXPECT_TRUE(HasReason(ParseS3Root(root, Having({})).status(), Reason::kBadRequest)) << root;
   }
   EXPECT_TRUE(IsObjectStoreRoot("az://models"));

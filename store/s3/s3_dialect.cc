@@ -25,8 +25,9 @@ const S3Dialect& AmazonDialect() {
       .account = S3Dialect::Account::kAmazon,
       .endpoint_variables = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"},
       .ca_variable = "AWS_CA_BUNDLE",
-      .without_endpoint = "No AWS_ENDPOINT_URL is set, so Amazon is asked: set it if the store is another one; else "
-                          "check the region, proxy and network",
+      .without_endpoint =
+          "No AWS_ENDPOINT_URL is set, so Amazon is asked: set it if the store is another one; else "
+          "check the region, proxy and network",
       .bucket_names = "3 to 63 lower-case letters, digits, dots and hyphens",
       .if_absent = {{"If-None-Match", "*"}},
       .completion = {{"If-None-Match", "*"}},

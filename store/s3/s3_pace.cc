@@ -17,8 +17,7 @@ S3Verdict JudgeS3Answer(int status, std::string_view code) {
   if (status == 0 || status == 408 || status == 409 || (status >= 500 && status != 501)) return S3Verdict::kAgain;
   // Tokens are renewed before they expire, by this machine's clock; if it is slow, soon after.
   for (const std::string_view passing :
-       {"RequestTimeout", "ExpiredToken", "InternalError", "BadDigest", "XAmzContentChecksumMismatch",
-        "CrcMismatch"}) {
+       {"RequestTimeout", "ExpiredToken", "InternalError", "BadDigest", "XAmzContentChecksumMismatch", "CrcMismatch"}) {
     if (code == passing) return S3Verdict::kAgain;
   }
   return S3Verdict::kFinal;

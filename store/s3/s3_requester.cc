@@ -82,7 +82,8 @@ S3Reply S3Requester::Ask(const S3Request& request) {
     reply.Take(wire_->Send(request), request.content);
     S3Answer& answer = reply.answer;
     // What differs each time was not damaged on its way. The caller judges it by its own checksum.
-    if (request.content && IsGood(answer.status) && !HasItsChecksum(*address_.dialect, answer) && ++mismatched < kTriesOfMismatch) {
+    if (request.content && IsGood(answer.status) && !HasItsChecksum(*address_.dialect, answer) &&
+        ++mismatched < kTriesOfMismatch) {
       answer.status = 0;
       answer.trouble = "what came does not have the checksum of the object";
     }

@@ -15,8 +15,8 @@ namespace cairn {
 // Asks for what a store says about an object. Fails as S3Client says.
 absl::StatusOr<S3Object> HeadObject(S3Requester& requester, const std::string& key);
 
-// Looks whose object stands under a key, because an answer does not say what became of a request. kCreated: it has the word
-// `writer`, so it is one's own. kExists: it is another's. Nothing: there is none. Else as HeadObject.
+// Looks whose object stands under a key, because an answer does not say what became of a request. kCreated: it has the
+// word `writer`, so it is one's own. kExists: it is another's. Nothing: there is none. Else as HeadObject.
 absl::StatusOr<std::optional<Put>> WhoseStands(S3Requester& requester, const std::string& key,
                                                const std::string& writer);
 

@@ -294,11 +294,11 @@ absl::Status S3Storage::ProbeAtomicCreate() {
   CAIRN_RETURN_IF_ERROR(removed);
   if (*first == Put::kCreated && *second == Put::kExists && content.ok() && *content == "1") return absl::OkStatus();
   const auto& condition = client_->address().dialect->if_absent.front();
-  return MakeError(Reason::kNoAtomicCreate,
-                   absl::StrCat(root(), ": the store ", client_->address().server.host, " takes \"", condition.first,
-                                ": ", condition.second,
-                                "\" and replaces objects all the same, so a commit could not be made safe"),
-                   {{"file", root()}, {"next", "Use a store that keeps this condition; Google's is gs://."}});
+  return MakeError(
+      Reason::kNoAtomicCreate,
+      absl::StrCat(root(), ": the store ", client_->address().server.host, " takes \"", condition.first, ": ",
+                   condition.second, "\" and replaces objects all the same, so a commit could not be made safe"),
+      {{"file", root()}, {"next", "Use a store that keeps this condition; Google's is gs://."}});
 }
 
 }  // namespace cairn

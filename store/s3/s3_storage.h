@@ -27,13 +27,14 @@ namespace cairn {
 class S3Storage : public Storage {
  public:
   using Options = S3Client::Options;
-  // Opens "s3://bucket/prefix" or "gs://bucket/prefix" (ParseS3Root). The bucket must stand; without `create` there must be something below the
-  // prefix. NOT_FOUND (ROOT_MISSING): that is not so. Else the errors of ParseS3Root, S3Wire::Open and S3Client.
+  // Opens "s3://bucket/prefix" or "gs://bucket/prefix" (ParseS3Root). The bucket must stand; without `create` there
+  // must be something below the prefix. NOT_FOUND (ROOT_MISSING): that is not so. Else the errors of ParseS3Root,
+  // S3Wire::Open and S3Client.
   static absl::StatusOr<std::unique_ptr<S3Storage>> Open(const std::string& root, bool create, const Clock& clock,
                                                          const Options& options = {});
 
-  // Opens all of a bucket, "s3://bucket", for files that are in no root. It makes no request, so only the first one finds out whether
-  // there is such a bucket. Fails as ParseS3Root and S3Wire::Open.
+  // Opens all of a bucket, "s3://bucket", for files that are in no root. It makes no request, so only the first one
+  // finds out whether there is such a bucket. Fails as ParseS3Root and S3Wire::Open.
   static absl::StatusOr<std::unique_ptr<S3Storage>> OpenBucket(const std::string& name, const Clock& clock,
                                                                const Options& options = {});
 

@@ -60,8 +60,9 @@ absl::StatusOr<Put> S3Uploads::Complete(const std::string& key, const std::strin
   if (reply.final && !reply.done() && !reply.in_doubt && reply.answer.status != kHttpPreconditionFailed) {
     return ErrorOf(requester_.address(), request, reply);
   }
-  // An earlier try may have completed it; then the upload is gone, or the key is taken by its object. It may also still be
-  // at work: a store takes minutes to put many parts together, and what it answers to the next try is not documented.
+  // An earlier try may have completed it; then the upload is gone, or the key is taken by its object. It may also still
+  // be at work: a store takes minutes to put many parts together, and what it answers to the next try is not
+  // documented.
   const absl::Time begun = requester_.Now();
   for (int attempt = 1;; ++attempt) {
     CAIRN_ASSIGN_OR_RETURN(const std::optional<Put> put, WhoseStands(requester_, key, writer));

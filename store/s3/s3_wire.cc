@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<StoreCredentials>> OpenCredentials(const S3Addres
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<S3Wire>> S3Wire::Open(const S3Address& address, const Options& options) {
-  CAIRN_ASSIGN_OR_RETURN(
-      auto runtime, AwsRuntime::Open(address.ca_file, address.dialect->ca_variable, address.server.tls));
+  CAIRN_ASSIGN_OR_RETURN(auto runtime,
+                         AwsRuntime::Open(address.ca_file, address.dialect->ca_variable, address.server.tls));
   CAIRN_ASSIGN_OR_RETURN(auto credentials, OpenCredentials(address, *runtime, options.silence));
   CAIRN_ASSIGN_OR_RETURN(auto pool, HttpPool::Open(*runtime, address.Server(), options));
   return std::unique_ptr<S3Wire>(new S3Wire(address, std::move(runtime), std::move(credentials), std::move(pool)));

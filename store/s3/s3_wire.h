@@ -34,9 +34,9 @@ struct S3Request {
 };
 
 struct S3Answer : HttpAnswer {
-  bool no_credentials = false;   // none were found
-  std::string next;              // what to do about that
-  bool has_others = false;       // the credentials have expired, and another try has others
+  bool no_credentials = false;  // none were found
+  std::string next;             // what to do about that
+  bool has_others = false;      // the credentials have expired, and another try has others
 };
 
 // `silence` also bounds the wait for credentials.

@@ -37,7 +37,8 @@ TEST(S3XmlTest, ParseS3Xml_NoXml_IsAnErrorOfStorage) {
 }
 
 TEST(S3XmlTest, DeletionXml_AKeyWithMarkup_IsEscaped) {
-  EXPECT_EQ(DeletionXml({"a&b"}, /*quiet=*/true), "<Delete><Quiet>true</Quiet><Object><Key>a&amp;b</Key></Object></Delete>");
+  EXPECT_EQ(DeletionXml({"a&b"}, /*quiet=*/true),
+            "<Delete><Quiet>true</Quiet><Object><Key>a&amp;b</Key></Object></Delete>");
   EXPECT_EQ(DeletionXml({"a"}, /*quiet=*/false), "<Delete><Object><Key>a</Key></Object></Delete>");
 }
 

@@ -58,19 +58,18 @@ HttpHeaders SignV4(const SignatureWords& words, const std::string& id, std::stri
   const size_t question = std::min(request.target.find('?'), request.target.size());
   const std::string query =
       question == request.target.size() ? "" : SortedQuery(std::string_view(request.target).substr(question + 1));
-  const std::string canonical =
-      absl::StrCat(request.method, "\n", request.target.substr(0, question), "\n", query, "\n", canonical_headers, "\n",
-                   signed_headers, "\n", std::string(payload));
+  const std::string canonical = absl::StrCat(request.method, "\n", request.target.substr(0, question), "\n", query,
+                                             "\n", canonical_headers, "\n", signed_headers, "\n", std::string(payload));
   const std::vector<std::string> scopes = {day, std::string(words.region), std::string(words.service),
                                            std::string(words.request)};
   const std::string scope = absl::StrJoin(scopes, "/");
-  const std::string text = absl::StrCat(std::string(words.algorithm), "\n", time, "\n", scope, "\n",
-                                        DigestHex(Digest(canonical)));
+  const std::string text =
+      absl::StrCat(std::string(words.algorithm), "\n", time, "\n", scope, "\n", DigestHex(Digest(canonical)));
   std::string key = absl::StrCat(std::string(words.key), std::string(secret));
   for (const std::string& part : scopes) key = Mac(key, part);
-  added.emplace_back("Authorization", absl::StrCat(std::string(words.algorithm), " Credential=", id, "/", scope,
-                                                   ", SignedHeaders=", signed_headers,
-                                                   ", Signature=", DigestHex(Mac(key, text))));
+  added.emplace_back("Authorization",
+                     absl::StrCat(std::string(words.algorithm), " Credential=", id, "/", scope,
+                                  ", SignedHeaders=", signed_headers, ", Signature=", DigestHex(Mac(key, text))));
   return added;
 }
 

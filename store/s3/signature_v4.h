@@ -1,5 +1,5 @@
-// Signatures of requests with a secret key, as Google has them (GOOG4-HMAC-SHA256). Amazon's differ by their words only.
-// A function of the request.
+// Signatures of requests with a secret key, as Google has them (GOOG4-HMAC-SHA256). Amazon's differ by their words
+// only. A function of the request.
 #ifndef CAIRN_STORE_S3_SIGNATURE_V4_H_
 #define CAIRN_STORE_S3_SIGNATURE_V4_H_
 

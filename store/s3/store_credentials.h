@@ -19,8 +19,8 @@ class StoreCredentials {
 
   virtual ~StoreCredentials() = default;
 
-  // Makes the proof for a request. Blocks while credentials are fetched, for a bounded time; once the request is to stop,
-  // it returns soon.
+  // Makes the proof for a request. Blocks while credentials are fetched, for a bounded time; once the request is to
+  // stop, it returns soon.
   virtual Proof Prove(const HttpRequest& request) = 0;
   // Is called when the store answered that it does not know who this is (401). Returns true if another try has other
   // credentials, because these have expired.

@@ -51,8 +51,8 @@ def _send(store: urllib.parse.SplitResult, command: str, path: str, headers, bod
 
 class FaultProxy:
     """Runs in threads of this process until `close`. With `drop_conditions` it makes of the store one that takes
-    the condition of a PUT and does not keep it; with `region` one whose bucket is in another region; with `expires` one that
-    refuses an access key from that time on (time.monotonic()). It may also stand as the proxy of an HTTP client.
+    the condition of a PUT and does not keep it; with `region` one whose bucket is in another region; with `expires` one
+    that refuses an access key from that time on (time.monotonic()). It may also stand as the proxy of an HTTP client.
 
     Attributes:
       met: how often each kind of fault came.

@@ -17,6 +17,7 @@ import hmac
 import http.server
 import itertools
 import re
+import socket
 import threading
 import time
 import urllib.parse
@@ -86,7 +87,7 @@ class GoogleStore:
     """Serves the bucket "models" in threads of this process until `close`.
 
     `deletes_many`: it knows the request that deletes many keys. `seconds_between_writes`: an object that was written is
-    not written again for so long (429), as Google does it after a burst.
+    not written again for so long (429), as Google does it after a burst. `version6`: it listens at the address ::1.
 
     Attributes:
       knows: says of the text of a bearer token whether it is good now.
@@ -97,7 +98,7 @@ class GoogleStore:
       refused: status, code and details of each answer that is an error, but of those that are the store's daily bread.
     """
 
-    def __init__(self, deletes_many: bool = True, seconds_between_writes: float = 0):
+    def __init__(self, deletes_many: bool = True, seconds_between_writes: float = 0, version6: bool = False):
         self.knows: collections.abc.Callable[[str], bool] = lambda token: token == "the-token"
         self.hmac_keys = {"GOOG1EXAMPLE": "the-secret"}
         self.objects: dict[str, Stored] = {}
@@ -125,7 +126,8 @@ class GoogleStore:
                     if refused.status not in (404, 412, 416, 429):
                         store.refused.append((refused.status, refused.code, refused.details))
                     text = (f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{refused.code}</Code>"
-                            f"<Message>Said by the store.</Message><Details>{escape(refused.details)}</Details></Error>")
+                            "<Message>Said by the store.</Message>"
+                            f"<Details>{escape(refused.details)}</Details></Error>")
                     status, headers, content = refused.status, [("Content-Type", "application/xml")], text.encode()
                 self.send_response(status)
                 self.send_header("x-guploader-uploadid", "the-id-of-the-request")
@@ -139,10 +141,13 @@ class GoogleStore:
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(http.server.ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if version6 else socket.AF_INET
+
+        self._server = Server(("::1" if version6 else "127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._server.handle_error = lambda *_: None  # callers that went away
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.endpoint = f"http://{'[::1]' if version6 else '127.0.0.1'}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -152,7 +157,7 @@ class GoogleStore:
     def _answer(self, method, target, headers, body):
         path, _, query = target.partition("?")
         parameters = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
-        names = {name.lower() for name in headers.keys()}
+        names = {name.lower() for name in headers}
         if any(name.startswith("x-amz-") for name in names):
             raise Refused(400, "InvalidArgument", "Requests cannot specify both x-amz and x-goog headers")
         self._authenticate(method, path, query, headers)
@@ -383,8 +388,8 @@ class GoogleStore:
             found = sorted((upload.key, name, upload.begun) for name, upload in self.uploads.items()
                            if upload.key.startswith(parameters.get("prefix", "")))
         found = [one for one in found if one[:2] > marker]
-        text = "".join(f"<Upload><Key>{escape(one)}</Key><UploadId>{name}</UploadId><StorageClass>STANDARD</StorageClass>"
-                       f"<Initiated>{_timestamp(begun)}</Initiated></Upload>"
+        text = "".join(f"<Upload><Key>{escape(one)}</Key><UploadId>{name}</UploadId>"
+                       f"<StorageClass>STANDARD</StorageClass><Initiated>{_timestamp(begun)}</Initiated></Upload>"
                        for one, name, begun in found[:MOST_IN_PAGE])
         if len(found) > MOST_IN_PAGE:
             last = found[MOST_IN_PAGE - 1]

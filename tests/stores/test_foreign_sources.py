@@ -212,7 +212,7 @@ def test_a_latest_that_leads_out_of_its_directory_is_refused(put, tmp_path):
     ("s3://models/no/such/prefix", "Check the path of the source"),
     ("s3://no-such-bucket/model", "Correct the name of the bucket"),
     ("s3:/models/model", "Write s3://models/model"),
-    ("gs://models/model", "s3://BUCKET/PREFIX"),
+    ("az://models/model", "s3://BUCKET/PREFIX"),
     ("s3://models/model?endpoint=http://store:9000", "set AWS_ENDPOINT_URL_S3"),
 ])
 def test_what_is_no_source_is_refused_with_what_to_do(use, tmp_path, source, says):  # noqa: F811

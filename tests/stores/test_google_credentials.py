@@ -1,4 +1,4 @@
-"""Where credentials for Google's store come from: each source is played by a fake, and the store sees which token came."""
+"""Where credentials for Google's store come from: each source is played by a fake, and the requests show the token."""
 
 import base64
 import contextlib
@@ -219,6 +219,7 @@ def test_a_token_does_not_go_to_another_machine_in_the_clear(google):  # noqa: F
 
 
 def test_a_wrong_hmac_secret_is_an_error_that_does_not_show_it(google):  # noqa: F811
-    result = run_suite(google.endpoint, FEW, token="", GS_ACCESS_KEY_ID="GOOG1EXAMPLE", GS_SECRET_ACCESS_KEY="wrong-one")
+    result = run_suite(google.endpoint, FEW, token="", GS_ACCESS_KEY_ID="GOOG1EXAMPLE",
+                       GS_SECRET_ACCESS_KEY="wrong-one")
     assert result.returncode != 0 and "SignatureDoesNotMatch" in result.stdout, result.stdout
     assert "wrong-one" not in result.stdout

@@ -96,6 +96,17 @@ def test_bytes_that_were_damaged_on_their_way_are_sent_anew(google):
     assert proxy.met["corrupted"] > 5
 
 
+def test_an_endpoint_with_an_address_of_version_6():
+    try:
+        store = GoogleStore(version6=True)
+    except OSError as error:
+        pytest.skip(f"no address of version 6: {error}")
+    with contextlib.closing(store):
+        result = run_suite(store.endpoint, "--gtest_filter=*PutIfAbsent_TheName*")
+    assert result.returncode == 0, result.stdout
+    assert store.requests
+
+
 def test_a_bucket_that_is_not_there_is_named(google):
     result = run_suite(google.endpoint, "--gtest_filter=*Secret*", bucket="absent")
     assert result.returncode != 0
@@ -133,7 +144,7 @@ def test_an_export_is_a_source_again(use, tmp_path):
     save_and_load(root)
     exported = command("export", "demo@20", "--root", root, "--to", "gs://models/exports/model")
     assert exported.returncode == 0, exported.stderr
-    assert "exports/model/model.safetensors" in use.objects or "exports/model/model.safetensors.index.json" in use.objects
+    assert any(key.startswith("exports/model/model.safetensors") for key in use.objects)
     imported = command("import", "gs://models/exports/model", "--to", "copy@1", "--root", str(tmp_path / "root"))
     assert imported.returncode == 0, imported.stderr
     same = command("diff", "gs://models/exports/model", "copy@1", "--root", str(tmp_path / "root"))

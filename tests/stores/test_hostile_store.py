@@ -1,8 +1,11 @@
 """What answers in a store's place may say anything: nothing of it is taken for a store without checkpoints."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -106,6 +109,31 @@ def test_a_password_in_the_endpoint_is_not_printed(endpoint, monkeypatch):
     for root in ("s3://models/a", "s3://models/a?endpoint=http://user:the-secret@127.0.0.1:1"):
         result = cairn_says("list", "demo", root=root)
         assert result.returncode != 0 and "the-secret" not in result.stdout + result.stderr, result.stderr
+
+
+def test_a_header_without_end_is_not_kept(monkeypatch):
+    """The libraries keep a line until its end comes."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    listening = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{listening.getsockname()[1]}")
+
+    def answer():
+        caller, _ = listening.accept()
+        with contextlib.suppress(OSError), caller:
+            caller.recv(65536)
+            caller.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while True:
+                caller.sendall(b"a" * 65536)
+                time.sleep(0.01)
+
+    threading.Thread(target=answer, daemon=True).start()
+    begun = time.monotonic()
+    with listening:
+        result = cairn_says("list", "demo", root="s3://models/a")
+    assert result.returncode == 1 and "MESSAGE_TOO_LARGE" in result.stderr, result.stderr
+    assert "headers without end" in result.stderr
+    assert time.monotonic() - begun < 20
 
 
 def test_a_key_that_always_fails_does_not_hold_up_the_next_save(told):

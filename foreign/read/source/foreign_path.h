@@ -1,4 +1,5 @@
-// Names of files and directories of other programs, on this machine or in an object store ("s3://bucket/prefix", "gs://bucket/prefix").
+// Names of files and directories of other programs, on this machine or in an object store ("s3://bucket/prefix",
+// "gs://bucket/prefix").
 #ifndef CAIRN_FOREIGN_READ_SOURCE_FOREIGN_PATH_H_
 #define CAIRN_FOREIGN_READ_SOURCE_FOREIGN_PATH_H_
 
