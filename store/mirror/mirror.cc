@@ -299,7 +299,9 @@ absl::Status Mirror::LookAt(const std::string& job) {
 std::optional<int64_t> Mirror::NextCopy(const std::string& job, const MirrorWork& work) {
   const absl::Time now = clock_.SteadyNow();
   MutexLock lock(mutex_);
-  const std::map<int64_t, Failed>& failed = seen_[job].failed;
+  const auto seen = seen_.find(job);
+  if (seen == seen_.end()) return std::nullopt;
+  const std::map<int64_t, Failed>& failed = seen->second.failed;
   const auto next = std::find_if(work.copy.begin(), work.copy.end(), [&](int64_t step) {
     const auto found = failed.find(step);
     return found == failed.end() || found->second.next_try <= now;
