@@ -4,7 +4,7 @@ import {linkTo, operationName} from "./place.mjs";
 import {plot} from "./plot.mjs";
 import {usualInterval} from "./saves.mjs";
 import {ago, count, counted, duration, errorText, size, time} from "./text.mjs";
-import {h} from "./tree.mjs";
+import {coded, h} from "./tree.mjs";
 
 export function alarmList(alarms) {
   if (alarms.length === 0)
@@ -16,7 +16,7 @@ export function alarmList(alarms) {
               h("li", {key: alarm.key, class: alarm.severity},
                 h("span", {class: "icon", role: "img", "aria-label": alarm.severity === "bad" ? "wrong" : "warning"},
                   alarm.severity === "bad" ? "✖ " : "▲ "),
-                h("span", {}, alarm.text), h("span", {class: "next"}, ` ${alarm.next}`))));
+                h("span", {}, alarm.text), h("span", {class: "next"}, " ", coded(alarm.next)))));
 }
 
 function activityCard(activity, samples, now, job) {
@@ -74,7 +74,8 @@ export function nowCards({job, activities, samples, latest, saves, now, zone}) {
       h("dl", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       job.trainers === 0
           ? h("p", {},
-              "Start the training processes, and let each call cairn.connect(); then saves and loads show here by themselves.")
+              coded(
+                  "Start the training processes, and let each call `cairn.connect()`; then saves and loads show here."))
           : null,
       preparing ? h("p", {}, preparing) : null);
 }
