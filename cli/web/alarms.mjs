@@ -132,19 +132,28 @@ function ofSaves({job, saves, now}) {
   return found;
 }
 
+// Returns since when a trainer has run, or null if that is not known. After a restart the last commit may be old.
+function trainingSince(job, now) {
+  const ages = job.agents.filter((agent) => agent.trainer_attached).map((agent) => agent.trainer_state_age_seconds);
+  const known = ages.filter((age) => age !== null);
+  return known.length > 0 ? now - Math.max(...known) : null;
+}
+
 function ofCommits({job, saves, summary, checkpoints, now}) {
   const times = saves.filter((save) => !save.failed && save.time !== null).map((save) => save.time);
   const last = Math.max(secondsOf(summary?.last_commit_time) ?? 0, ...times);
-  const trains = job.trainers > 0;
+  const began = job.trainers > 0 ? trainingSince(job, now) : null;
+  const since = began === null ? last : Math.max(last, began);
   const found = [];
   const usual = usualInterval(saves);
   const limit =
       usual === null ? NO_COMMIT_SECONDS : Math.min(NO_COMMIT_SECONDS, Math.max(RARER * usual, SHORTEST_GAP_SECONDS));
   // While a save runs, it may be the one that is missed.
-  if (trains && last > 0 && now - last > limit && activitiesOf(job).length === 0) {
+  if (job.trainers > 0 && since > 0 && now - since > limit && activitiesOf(job).length === 0) {
+    const what = since === last ? "The last commit was" : "Nothing was committed since training began,";
     found.push(warn(
         "commit",
-        `The last commit was ${ago(now - last)}` +
+        `${what} ${ago(now - since)}` +
             `${usual === null ? "" : `; usually one comes every ${duration(usual)}`}.`,
         `See whether the training loop calls save. \`cairn save ${job.job}\` asks for one.`));
   }
