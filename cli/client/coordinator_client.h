@@ -19,6 +19,7 @@
 
 namespace cairn::cli {
 
+// Thread-safe: several threads may call at a time.
 class CoordinatorClient {
  public:
   // Returns a client of the coordinator at the context's address. If the context has no address, it takes the

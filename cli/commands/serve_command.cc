@@ -48,7 +48,7 @@ std::vector<std::string> HostsOf(const Arguments& arguments, int port) {
 }
 
 // Several people may use the page at a time, and each request waits for the coordinator.
-constexpr int kWorkers = 8;
+constexpr int kWorkers = 2 * PageQuestions::kMostAtStorage;
 
 absl::StatusOr<std::unique_ptr<HttpServer>> Listening(const std::string& address,
                                                       absl::FunctionRef<WebSite(int port)> make_site) {
@@ -64,9 +64,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> Listening(const std::string& address
 }
 
 absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_ASSIGN_OR_RETURN(auto live, CoordinatorClient::Connect(context));
-  CAIRN_ASSIGN_OR_RETURN(auto storing, CoordinatorClient::Connect(context));
-  PageQuestions questions(std::move(live), std::move(storing));
+  CAIRN_ASSIGN_OR_RETURN(auto client, CoordinatorClient::Connect(context));
+  PageQuestions questions(std::move(client));
   // Asks the coordinator once first, so that a wrong address or token is reported here and not in the browser.
   CAIRN_RETURN_IF_ERROR(questions.Jobs().status());
   CAIRN_ASSIGN_OR_RETURN(const auto page_token, PageToken::Open(arguments.listen, arguments.page_token_file));

@@ -28,7 +28,7 @@ function ofStorage({job, summary, checkpoints}) {
   if (summary?.error) {
     found.push(
         bad("reading", `Storage fails to tell what stands there. ${errorText(summary.error)}`,
-            nextOf(summary.error, "cairn doctor --root ROOT looks at the storage.")));
+            nextOf(summary.error, "`cairn doctor --root ROOT` looks at the storage.")));
   }
   if (summary?.removals_refused > 0) {
     found.push(warn(
@@ -42,7 +42,7 @@ function ofStorage({job, summary, checkpoints}) {
         "damaged",
         `${damaged.length === 1 ? "A checkpoint is" : "Checkpoints are"} damaged: ` +
             `${damaged.length === 1 ? "step" : "steps"} ${listed(damaged.map((each) => each.step))}.`,
-        "The view Checkpoints says what is wrong; a load takes another one. cairn repair may mend it."));
+        "The view Checkpoints says what is wrong; a load takes another one. `cairn repair` may mend it."));
   }
   return found;
 }
@@ -72,7 +72,7 @@ function ofAgents({job}) {
 }
 
 const HALTED = {
-  stopped: "A signal such as SIGSTOP or a debugger has stopped it: kill -CONT PID lets it go on.",
+  stopped: "A signal such as SIGSTOP or a debugger has stopped it: `kill -CONT PID` lets it go on.",
   uninterruptible: "It waits in the kernel, mostly for storage or a device: look at that machine's kernel log.",
   gone: "The process has ended: look at its output, and start it again.",
 };
@@ -111,7 +111,7 @@ function ofSaves({job, saves, now}) {
                                                                         : `The last ${failed} saves failed`;
     found.push(
         bad("saves", `${what}, ${ago(now - last.time)}. ${errorText(last.error)}`,
-            nextOf(last.error, `cairn status ${job.job} says what to do next; the next save is tried anyway.`)));
+            nextOf(last.error, `\`cairn status ${job.job}\` says what to do next; the next save is tried anyway.`)));
   }
   for (const activity of activitiesOf(job)) {
     if (activity.began !== null && now - activity.began > STUCK_SECONDS) {
@@ -132,21 +132,30 @@ function ofSaves({job, saves, now}) {
   return found;
 }
 
+// Returns since when a trainer has run, or null if that is not known. After a restart the last commit may be old.
+function trainingSince(job, now) {
+  const ages = job.agents.filter((agent) => agent.trainer_attached).map((agent) => agent.trainer_state_age_seconds);
+  const known = ages.filter((age) => age !== null);
+  return known.length > 0 ? now - Math.max(...known) : null;
+}
+
 function ofCommits({job, saves, summary, checkpoints, now}) {
   const times = saves.filter((save) => !save.failed && save.time !== null).map((save) => save.time);
   const last = Math.max(secondsOf(summary?.last_commit_time) ?? 0, ...times);
-  const trains = job.trainers > 0;
+  const began = job.trainers > 0 ? trainingSince(job, now) : null;
+  const since = began === null ? last : Math.max(last, began);
   const found = [];
   const usual = usualInterval(saves);
   const limit =
       usual === null ? NO_COMMIT_SECONDS : Math.min(NO_COMMIT_SECONDS, Math.max(RARER * usual, SHORTEST_GAP_SECONDS));
   // While a save runs, it may be the one that is missed.
-  if (trains && last > 0 && now - last > limit && activitiesOf(job).length === 0) {
+  if (job.trainers > 0 && since > 0 && now - since > limit && activitiesOf(job).length === 0) {
+    const what = since === last ? "The last commit was" : "Nothing was committed since training began,";
     found.push(warn(
         "commit",
-        `The last commit was ${ago(now - last)}` +
+        `${what} ${ago(now - since)}` +
             `${usual === null ? "" : `; usually one comes every ${duration(usual)}`}.`,
-        `See whether the training loop calls save. cairn save ${job.job} asks for one.`));
+        `See whether the training loop calls save. \`cairn save ${job.job}\` asks for one.`));
   }
   const warned = checkpoints.find((each) => each.state === "COMMITTED");
   if (warned?.warning) {

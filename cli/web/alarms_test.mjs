@@ -101,6 +101,17 @@ test("alarmsOf_NoCommitForLong_IsMeasuredByWhatIsUsual", () => {
       /^warn: The last commit was 2 h ago/);
 });
 
+test("alarmsOf_TrainingWasResumed_CountsFromThen", () => {
+  const since = (age) => job({agents: [0, 1, 2, 3].map((rank) => agent(rank, {trainer_state_age_seconds: age}))});
+  assert.deepStrictEqual(alarms({timelines: regular(90000), job: since(600)}), [], "the last commit is of yesterday");
+  assert.match(
+      only(alarms({timelines: regular(90000), job: since(1900)})),
+      /^warn: Nothing was committed since training began, 31 min ago; usually/);
+  assert.match(
+      only(alarms({timelines: [], job: since(7300)})), /^warn: Nothing was committed since training began, 2 h ago\.$/);
+  assert.deepStrictEqual(alarms({timelines: [], job: since(null)}), [], "it is not known since when");
+});
+
 test("alarmsOf_AnOperationHangs_NamesWhomItWaitsFor", () => {
   assert.match(
       only(alarms({job: saving({create_time: at(1000)})})), /^bad: The save of step 200 goes on for 16 min 40 s/);

@@ -37,7 +37,7 @@ async function ask(path) {
     throw new Failed({
       reason: "",
       message: "The server of this page does not answer.",
-      next: "Start cairn serve again, with the same --listen; if the page comes through ssh or a proxy, look at that."
+      next: "Start `cairn serve` again, with the same --listen; if the page comes through ssh or a proxy, look at that."
     });
   }
   const body = await answer.json().catch(() => null);

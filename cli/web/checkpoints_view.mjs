@@ -2,7 +2,7 @@
 import {linkTo} from "./place.mjs";
 import {table} from "./table.mjs";
 import {ago, count, errorText, number, secondsOf, size, time} from "./text.mjs";
-import {h} from "./tree.mjs";
+import {coded, h} from "./tree.mjs";
 
 const METRICS_SHOWN = 2, METRIC_DIGITS = 4;
 
@@ -49,8 +49,8 @@ const columnsFor = ({job, now, zone}) =>
      {name: "metrics", wide: true, cell: (each) => metricsText(each.metrics, METRICS_SHOWN, METRIC_DIGITS)},
 ];
 
-const problem = (error, className) =>
-    h("p", {class: className}, errorText(error), error.next ? h("span", {class: "next"}, ` ${error.next}`) : null);
+const problem = (error, className) => h(
+    "p", {class: className}, errorText(error), error.next ? h("span", {class: "next"}, " ", coded(error.next)) : null);
 
 function details(each, {job, zone}) {
   const at = secondsOf(each.commit_time);
@@ -64,7 +64,7 @@ function details(each, {job, zone}) {
       each.continues_step === null || each.continues_step === undefined ? "" : `step ${each.continues_step}`
     ],
     ["metrics", metricsText(each.metrics)],
-    ["more", `cairn show ${job}@${each.step}`],
+    ["more", h("code", {}, `cairn show ${job}@${each.step}`)],
   ];
   return [
     each.state === "SUPERSEDED" ? h("p", {}, "Superseded: the training has gone on from an older step since.") : null,
@@ -97,6 +97,6 @@ export function checkpointsView({job, checkpoints, step, now, zone}) {
           null,
       below: (each) => (each.step === step ? details(each, {job, zone}) : null)
     }),
-    h("p", {class: "soft"}, `The newest ${count(checkpoints.length)}. cairn list ${job} tells all.`),
+    h("p", {class: "soft"}, coded(`The newest ${count(checkpoints.length)}. \`cairn list ${job}\` tells all.`)),
   ];
 }

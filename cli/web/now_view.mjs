@@ -2,9 +2,10 @@
 import {awaitedText, countsText, preparingText, rateOf, runningText, timeLeft, trainingText} from "./activity.mjs";
 import {linkTo, operationName} from "./place.mjs";
 import {plot} from "./plot.mjs";
+import {behindText} from "./ranks.mjs";
 import {usualInterval} from "./saves.mjs";
 import {ago, count, counted, duration, errorText, size, time} from "./text.mjs";
-import {h} from "./tree.mjs";
+import {coded, h} from "./tree.mjs";
 
 export function alarmList(alarms) {
   if (alarms.length === 0)
@@ -16,7 +17,7 @@ export function alarmList(alarms) {
               h("li", {key: alarm.key, class: alarm.severity},
                 h("span", {class: "icon", role: "img", "aria-label": alarm.severity === "bad" ? "wrong" : "warning"},
                   alarm.severity === "bad" ? "✖ " : "▲ "),
-                h("span", {}, alarm.text), h("span", {class: "next"}, ` ${alarm.next}`))));
+                h("span", {}, alarm.text), h("span", {class: "next"}, " ", coded(alarm.next)))));
 }
 
 function activityCard(activity, samples, now, job) {
@@ -33,6 +34,7 @@ function activityCard(activity, samples, now, job) {
     ["time left", left === null ? "–" : `about ${duration(left)}`],
     ["ranks", countsText(activity.counts) || "–"],
     ["waits for", awaitedText(activity).replace(/^waits for /, "") || "no late rank"],
+    ["behind", behindText(job, activity) || "none, all ranks are as far"],
   ];
   return h(
       "div", {key: activity.key, class: "card now running"},
@@ -43,7 +45,7 @@ function activityCard(activity, samples, now, job) {
       h("dl", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       activity.transport ? h("p", {class: "soft"}, `Bytes between machines go by ${activity.transport}.`) : null,
       activity.error ? h("p", {class: "bad-text"}, errorText(activity.error)) : null,
-      h("p", {}, h("a", {href: linkTo({job, view: "ranks"})}, "Ranks, worst first")));
+      h("p", {}, h("a", {href: linkTo({job: job.job, view: "ranks"})}, "Ranks, worst first")));
 }
 
 // Returns for example "last commit: step 1,200, 12 min ago". `latest`: {step, time} or null.
@@ -54,7 +56,7 @@ export function commitText(latest, now) {
 
 // `latest`: see commitText. `saves`: see savesOf. `zone`: of the times.
 export function nowCards({job, activities, samples, latest, saves, now, zone}) {
-  if (activities.length > 0) return activities.map((each) => activityCard(each, samples, now, job.job));
+  if (activities.length > 0) return activities.map((each) => activityCard(each, samples, now, job));
   const usual = usualInterval(saves);
   const last = saves.findLast((save) => save.duration !== null) ?? null;
   const facts = [
@@ -74,7 +76,8 @@ export function nowCards({job, activities, samples, latest, saves, now, zone}) {
       h("dl", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       job.trainers === 0
           ? h("p", {},
-              "Start the training processes, and let each call cairn.connect(); then saves and loads show here by themselves.")
+              coded(
+                  "Start the training processes, and let each call `cairn.connect()`; then saves and loads show here."))
           : null,
       preparing ? h("p", {}, preparing) : null);
 }

@@ -3,7 +3,7 @@ import {linkTo, operationName} from "./place.mjs";
 import {table} from "./table.mjs";
 import {duration, ranksText, secondsOf, size, time} from "./text.mjs";
 import {timelineView} from "./timeline.mjs";
-import {h} from "./tree.mjs";
+import {coded, h} from "./tree.mjs";
 
 const isFine = (each) => ["done", "nothing"].includes(each.result);
 
@@ -48,7 +48,7 @@ export function operationsView({job, timelines, operation, step, slice, zone}) {
         ? h("p", {key: "none"},
             step === null ? "Nothing has ended since the coordinator started. "
                           : "None that the coordinator remembers. ",
-            `cairn history ${job} --root ROOT tells what storage knows.`)
+            coded(`\`cairn history ${job} --root ROOT\` tells what storage knows.`))
         : h("div", {key: "list"}, h("h3", {}, step === null ? "All that have ended, newest first" : "Newest first"),
             table({
               name: "Saves, loads and reshards that have ended, newest first",

@@ -8,7 +8,7 @@ import {linkTo, VIEWS} from "./place.mjs";
 import {ranksView} from "./ranks_view.mjs";
 import {savesOf} from "./saves.mjs";
 import {ago, count, secondsOf} from "./text.mjs";
-import {h} from "./tree.mjs";
+import {coded, h} from "./tree.mjs";
 
 const TABS = {
   now: "Now",
@@ -102,19 +102,21 @@ function storedJob(state, latest, now) {
       "div", {key: "stored", class: "card"},
       h("p", {class: "headline"}, `No agent of this job is registered; ${commitText(latest, now)}.`),
       h("p", {},
-        latest === null
-            ? "Start its agents and its training; cairn run does both. The job shows here by itself."
-            : `Its checkpoints are in storage. To go on, start the job again with the same root: it resumes from step ${
-                  latest.step}.`),
-      h("p", {class: "soft"}, `cairn list ${job} tells the checkpoints, cairn doctor what is wrong with a machine.`));
+        coded(
+            latest === null ? "Start its agents and its training; `cairn run` does both. The job shows here."
+                            : "Its checkpoints are in storage. To go on, start the job again with the same " +
+                    `root: it resumes from step ${latest.step}.`)),
+      h("p", {class: "soft"},
+        coded(`\`cairn list ${job}\` tells the checkpoints, \`cairn doctor\` what is wrong with a machine.`)));
 }
 
 function noJobs() {
   return h(
       "div", {key: "none", class: "card"}, h("p", {class: "headline"}, "There is no job yet."),
       h("p", {},
-        "Start one with this coordinator: cairn run --coordinator ADDRESS --job NAME -- python train.py, or a cairn-agent for " +
-            "each rank. It shows here by itself, and so do jobs that have checkpoints below the coordinator's root."));
+        coded(
+            "Start one with this coordinator: `cairn run --coordinator ADDRESS --job NAME -- python train.py`, or a " +
+            "`cairn-agent` for each rank. It shows here, and so do jobs that have checkpoints below the root.")));
 }
 
 function unknownJob(state) {
@@ -130,7 +132,7 @@ function trouble({trouble: told, asOf}, now) {
   return h(
       "div", {key: "trouble", class: "card trouble", role: "alert"},
       h("p", {class: "headline"}, h("span", {"aria-hidden": "true"}, "✖ "), error.message),
-      h("p", {}, error.next ?? ""),
+      h("p", {}, coded(error.next ?? "")),
       h("p", {class: "soft"},
         asOf === null
             ? "This page asks again each few seconds."

@@ -38,36 +38,58 @@ Json SummariesToJson(const v1::ListJobsResponse& response) {
   return jobs;
 }
 
+// Counts a question about storage while it lives.
+class AtStorage {
+ public:
+  explicit AtStorage(std::atomic<int>& count) : count_(count), number_(count.fetch_add(1) + 1) {}
+  ~AtStorage() { count_.fetch_sub(1); }
+  AtStorage(const AtStorage&) = delete;
+  AtStorage& operator=(const AtStorage&) = delete;
+
+  absl::Status Check() const {
+    if (number_ <= PageQuestions::kMostAtStorage) return absl::OkStatus();
+    return MakeError(Reason::kStorageStalled, absl::StrCat("the page's other ", PageQuestions::kMostAtStorage,
+                                                           " questions wait for it already"));
+  }
+
+ private:
+  std::atomic<int>& count_;
+  const int number_;
+};
+
 }  // namespace
 
 absl::StatusOr<Json> PageQuestions::Jobs() {
-  MutexLock lock(live_mutex_);
   v1::ListJobsResponse response;
-  CAIRN_RETURN_IF_ERROR(live_->Call(&v1::MonitoringService::Stub::ListJobs, v1::ListJobsRequest(), &response));
+  CAIRN_RETURN_IF_ERROR(client_->Call(&v1::MonitoringService::Stub::ListJobs, v1::ListJobsRequest(), &response));
   return Json{{"now", absl::ToUnixMillis(Clock::Real().WallNow())}, {"jobs", SummariesToJson(response)}};
 }
 
 absl::StatusOr<Json> PageQuestions::StoredJobs() {
-  MutexLock lock(storing_mutex_);
   const absl::Time now = Clock::Real().SteadyNow();
-  if (now - stored_time_ > kStoredFor) {
-    v1::ListJobsRequest request;
-    request.set_stored(true);
-    v1::ListJobsResponse response;
-    CAIRN_RETURN_IF_ERROR(storing_->Call(&v1::MonitoringService::Stub::ListJobs, request, &response));
-    stored_jobs_ = SummariesToJson(response);
-    stored_time_ = now;
+  {
+    MutexLock lock(mutex_);
+    if (now - stored_time_ <= kStoredFor) return Json{{"jobs", stored_jobs_}};
   }
-  return Json{{"jobs", stored_jobs_}};
+  const AtStorage asking(at_storage_);
+  CAIRN_RETURN_IF_ERROR(asking.Check());
+  v1::ListJobsRequest request;
+  request.set_stored(true);
+  v1::ListJobsResponse response;
+  CAIRN_RETURN_IF_ERROR(client_->Call(&v1::MonitoringService::Stub::ListJobs, request, &response));
+  Json jobs = SummariesToJson(response);
+  MutexLock lock(mutex_);
+  stored_jobs_ = jobs;
+  stored_time_ = now;
+  return Json{{"jobs", std::move(jobs)}};
 }
 
 absl::StatusOr<Json> PageQuestions::JobOf(const std::string& name) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(name));
-  MutexLock lock(live_mutex_);
   v1::GetJobRequest request;
   request.set_job(name);
   v1::Job job;
-  CAIRN_RETURN_IF_ERROR(live_->Call(&v1::CheckpointService::Stub::GetJob, request, &job));
+  CAIRN_RETURN_IF_ERROR(client_->Call(&v1::CheckpointService::Stub::GetJob, request, &job));
   Json json = JobToJson(job, std::nullopt);
   TellNext(json["error"], job.checkpoint().error());
   for (int i = 0; i < job.loads_size(); ++i) TellNext(json["loads"][i]["error"], job.loads(i).error());
@@ -76,13 +98,14 @@ absl::StatusOr<Json> PageQuestions::JobOf(const std::string& name) {
 
 absl::StatusOr<Json> PageQuestions::Checkpoints(const std::string& name) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(name));
-  MutexLock lock(storing_mutex_);
+  const AtStorage asking(at_storage_);
+  CAIRN_RETURN_IF_ERROR(asking.Check());
   v1::ListCheckpointsRequest request;
   request.set_job(name);
   std::vector<v1::Checkpoint> listed;
   do {
     v1::ListCheckpointsResponse response;
-    CAIRN_RETURN_IF_ERROR(storing_->Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
+    CAIRN_RETURN_IF_ERROR(client_->Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
     listed.insert(listed.end(), response.checkpoints().begin(), response.checkpoints().end());
     if (listed.size() > kCheckpointsShown) listed.erase(listed.begin(), listed.end() - kCheckpointsShown);
     request.set_page_token(response.next_page_token());
@@ -98,11 +121,10 @@ absl::StatusOr<Json> PageQuestions::Checkpoints(const std::string& name) {
 
 absl::StatusOr<Json> PageQuestions::Timelines(const std::string& name) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(name));
-  MutexLock lock(live_mutex_);
   v1::ListTimelinesRequest request;
   request.set_job(name);
   request.set_summary(true);
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> listed, FetchTimelines(*live_, request));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> listed, FetchTimelines(*client_, request));
   Json timelines = Json::array();
   for (const v1::Timeline& timeline : listed) {
     TellNext(timelines.emplace_back(TimelineToJson(timeline))["error"], timeline.error());
@@ -118,11 +140,10 @@ absl::StatusOr<Json> PageQuestions::TimelineOf(const std::string& rest) {
     return MakeError(Reason::kBadRequest, "a timeline is named by its number and its job");
   }
   CAIRN_RETURN_IF_ERROR(CheckJobName(name));
-  MutexLock lock(live_mutex_);
   v1::ListTimelinesRequest request;
   request.set_job(name);
   request.set_id(id);
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> listed, FetchTimelines(*live_, request));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> listed, FetchTimelines(*client_, request));
   if (listed.empty()) {
     return MakeError(Reason::kNotCommitted,
                      absl::StrCat("the coordinator has no timeline ", id, " of ", name, " any more"), {{"job", name}});

@@ -2,6 +2,7 @@
 #ifndef CAIRN_CLI_WEB_PAGE_QUESTIONS_H_
 #define CAIRN_CLI_WEB_PAGE_QUESTIONS_H_
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,19 +19,20 @@ namespace cairn::cli {
 // Every error has one more key than ErrorToJson gives: "next", what to do. Thread-safe.
 class PageQuestions {
  public:
-  // `live` asks what the coordinator knows without storage, `storing` what it looks up there. They are two, so that the
-  // page shows what happens also while storage does not answer.
-  PageQuestions(std::unique_ptr<CoordinatorClient> live, std::unique_ptr<CoordinatorClient> storing)
-      : live_(std::move(live)), storing_(std::move(storing)) {}
+  explicit PageQuestions(std::unique_ptr<CoordinatorClient> client) : client_(std::move(client)) {}
 
-  // {"now", "jobs"}: this machine's time, and the jobs that have agents or had some.
+  // While storage does not answer, questions about it wait for ten seconds each. If so many wait already, further ones
+  // fail at once with UNAVAILABLE (STORAGE_STALLED). So threads are left for the other questions.
+  static constexpr int kMostAtStorage = 8;
+
+  // {"now", "jobs"}: this machine's time in milliseconds since 1970, and the jobs that have agents or had some.
   absl::StatusOr<nlohmann::ordered_json> Jobs();
-  // {"jobs"}: all jobs that have checkpoints too, with the times of their last commits. The answer may be
-  // kStoredFor old, because the coordinator looks through the whole root for it.
+  // {"jobs"}: all jobs that have checkpoints too, with the times of their last commits. It asks about storage. The
+  // answer may be kStoredFor old, because the coordinator looks through the whole root for it.
   absl::StatusOr<nlohmann::ordered_json> StoredJobs();
   // Returns JobToJson, in which "last_committed" is null. NOT_FOUND (JOB_NOT_FOUND): no agent is registered.
   absl::StatusOr<nlohmann::ordered_json> JobOf(const std::string& name);
-  // {"checkpoints"}: the newest ones, newest first.
+  // {"checkpoints"}: the newest ones, newest first. It asks about storage.
   absl::StatusOr<nlohmann::ordered_json> Checkpoints(const std::string& name);
   // {"timelines"}: what has ended, newest first, without ranks.
   absl::StatusOr<nlohmann::ordered_json> Timelines(const std::string& name);
@@ -43,12 +45,11 @@ class PageQuestions {
  private:
   static constexpr absl::Duration kStoredFor = absl::Seconds(10);
 
-  Mutex live_mutex_;
-  const std::unique_ptr<CoordinatorClient> live_ ABSL_GUARDED_BY(live_mutex_);
-  Mutex storing_mutex_;
-  const std::unique_ptr<CoordinatorClient> storing_ ABSL_GUARDED_BY(storing_mutex_);
-  nlohmann::ordered_json stored_jobs_ ABSL_GUARDED_BY(storing_mutex_);
-  absl::Time stored_time_ ABSL_GUARDED_BY(storing_mutex_) = absl::InfinitePast();
+  const std::unique_ptr<CoordinatorClient> client_;
+  std::atomic<int> at_storage_ = 0;
+  Mutex mutex_;
+  nlohmann::ordered_json stored_jobs_ ABSL_GUARDED_BY(mutex_);
+  absl::Time stored_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 }  // namespace cairn::cli

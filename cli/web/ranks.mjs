@@ -1,5 +1,6 @@
 // Chooses which ranks of a job to show: never all of thousands, but those that others wait for.
 import {activitiesOf} from "./activity.mjs";
+import {listed} from "./text.mjs";
 
 export const RANKS_SHOWN = 20;
 // An agent is heard each second or so.
@@ -31,6 +32,30 @@ export function worstOf(ranks, most = RANKS_SHOWN) {
           by((rank) => !rank.late, (rank) => rank.phase === "failed" ? -1 : phaseOrder(rank.phase), share,
              (rank) => -(rank.idle_seconds ?? 0), (rank) => rank.rank))
       .slice(0, most);
+}
+
+const BEHIND_NAMED = 3;
+
+// Returns which ranks are farthest behind in what runs, for example "rank 3 (writing, 10%)"; "" if all are as far.
+// Before the ranks have come to the step of a save, that is told by their steps.
+export function behindText(job, activity) {
+  const coming = activity.kind === "save" && ["agreeing", "copying"].includes(activity.phase);
+  if (coming && !job.ranks_left_out && job.highest_step !== null) {
+    const goal = activity.step ?? job.highest_step;
+    const behind = job.agents.filter((agent) => (agent.current_step ?? -1) < goal);
+    if (behind.length > 0) {
+      const steps = behind.sort(by((agent) => agent.current_step ?? -1, (agent) => agent.rank));
+      const named = steps.map((agent) => `rank ${agent.rank} at ${agent.current_step ?? "no step yet"}`);
+      return `${listed(named, BEHIND_NAMED)}; the step is ${goal}`;
+    }
+  }
+  const order = worstOf(activity.ranks, activity.ranks.length);
+  const howFar = (rank) => `${rank.phase}${rank.bytes_total > 0 ? `, ${Math.floor(100 * share(rank))}%` : ""}`;
+  const best = order.length > 0 ? howFar(order[order.length - 1]) : "";
+  const behind = order.filter((rank) => howFar(rank) !== best);
+  const named = behind.map((rank) => `rank ${rank.rank} (${howFar(rank)})`);
+  // How many more there are is known only if all ranks are.
+  return listed(job.ranks_left_out ? named.slice(0, BEHIND_NAMED) : named, BEHIND_NAMED);
 }
 
 // Returns how the trainer of an agent stands, in one word.

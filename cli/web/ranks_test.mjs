@@ -1,7 +1,7 @@
 import assert from "node:assert";
 import test from "node:test";
 
-import {missingRanks, RANKS_SHOWN, ranksShown, trainerWord, worstAgents, worstOf} from "./ranks.mjs";
+import {behindText, missingRanks, RANKS_SHOWN, ranksShown, trainerWord, worstAgents, worstOf} from "./ranks.mjs";
 import {agent, job, load, progress, saving} from "./testing/states.mjs";
 
 const ranks = (rows) => rows.map((row) => row.rank);
@@ -39,6 +39,28 @@ test("ranksShown_NothingRuns_ShowsAgents", () => {
   const {rows} =
       ranksShown(job({loads: [load({state: "DONE", ranks: [progress(9)]}), load({number: 2, ranks: [progress(1)]})]}));
   assert.deepStrictEqual(ranks(rows), [1], "those of the load that runs");
+});
+
+test("behindText_RanksOfAPhase_NamesThoseThatAreBehind", () => {
+  const text = (more) => behindText(saving(more), ranksShown(saving(more)).activity);
+  assert.strictEqual(text({}), "", "all are as far");
+  const ranks =
+      [progress(0, {phase: "written", bytes_done: 100}), progress(1, {bytes_done: 90}), progress(2, {bytes_done: 10})];
+  assert.strictEqual(text({ranks}), "rank 2 (writing, 10%), rank 1 (writing, 90%)");
+  const many = Array.from({length: 9}, (_, rank) => progress(rank, {bytes_done: 10 * rank}));
+  assert.match(text({ranks: many}), /^rank 0 \(writing, 0%\), .* and 5 more$/);
+  assert.ok(!text({ranks: many, ranks_left_out: true}).includes("more"), "not all are known");
+});
+
+test("behindText_RanksComeToAStep_NamesTheirSteps", () => {
+  const agents =
+      [agent(0, {current_step: 119}), agent(1, {current_step: null}), agent(2), agent(3, {current_step: 122})];
+  const state = saving({agents, state: "PREPARING", step: null, ranks: [progress(0, {phase: "arming"})]});
+  const activity = ranksShown(state).activity;
+  assert.strictEqual(
+      behindText(state, activity), "rank 1 at no step yet, rank 0 at 119, rank 2 at 120; the step is 122");
+  assert.strictEqual(
+      behindText({...state, agents: [agent(3, {current_step: 122})]}, activity), "", "one rank is as far as itself");
 });
 
 test("trainerWord_EachState_IsOneWord", () => {

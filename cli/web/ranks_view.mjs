@@ -3,7 +3,7 @@ import {countsText, trainingText} from "./activity.mjs";
 import {isHalted, isSilent, ranksShown, trainerWord} from "./ranks.mjs";
 import {table} from "./table.mjs";
 import {ago, count, counted, duration, size} from "./text.mjs";
-import {h} from "./tree.mjs";
+import {coded, h} from "./tree.mjs";
 
 const PROGRESS_COLUMNS = [
   {name: "rank", className: "number", cell: (rank) => String(rank.rank)},
@@ -62,8 +62,9 @@ export function ranksView(job) {
                  classOf: (agent) => (isHalted(agent) || isSilent(agent) ? "bad-row" : null)
                }),
     hidden > 0 ? h("p", {class: "soft"},
-                   `${count(hidden)} more ${hidden === 1 ? "rank is" : "ranks are"} not shown; these are the worst. ` +
-                       `cairn status ${job.job} --ranks lists all.`)
+                   coded(
+                       `${count(hidden)} more ${hidden === 1 ? "rank is" : "ranks are"} not shown; these are the ` +
+                       `worst. \`cairn status ${job.job} --ranks\` lists all.`))
                : null,
   ];
 }

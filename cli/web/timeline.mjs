@@ -1,6 +1,6 @@
 // Draws what a save or load did with its time: a track for each rank, of slices with the colours of their phases.
 import {duration, errorText, ranksText} from "./text.mjs";
-import {h} from "./tree.mjs";
+import {coded, h} from "./tree.mjs";
 
 const PHASES = ["call", "wait", "plan", "prepare", "stage", "order", "write", "read", "commit", "abort"];
 const ROW = 16;  // pixels
@@ -51,7 +51,7 @@ export function timelineView(timeline, slice) {
           (timeline.ranks_left_out > 0 ? `; ${timeline.ranks_left_out} ranks are left out` : "")),
     timeline.error && timeline.result !== "nothing"
         ? h("p", {class: "bad-text"}, errorText(timeline.error),
-            timeline.error.next ? h("span", {class: "next"}, ` ${timeline.error.next}`) : null)
+            timeline.error.next ? h("span", {class: "next"}, " ", coded(timeline.error.next)) : null)
         : null,
     drawn.get(timeline),
     h("p", {class: "readout"}, slice || "Point at a slice to read it."),

@@ -10,6 +10,13 @@ export function h(tag, attributes, ...children) {
   };
 }
 
+// Returns a text with what stands between backticks, as commands do in messages, as code.
+export function coded(text) {
+  const parts = String(text).split("`");
+  if (parts.length % 2 === 0) return [text];
+  return parts.map((part, i) => (i % 2 === 1 ? h("code", {}, part) : part)).filter((part) => part !== "");
+}
+
 // Returns all text of a description, or of several.
 export function textOf(node) {
   if (Array.isArray(node)) return node.map(textOf).join("");

@@ -188,7 +188,7 @@ class Story:
                     "trainer_step": step + 3 + rank % 3 if self.trainers else None,
                     "trainer_step_age_seconds": 1.5 if self.trainers else None,
                     "trainer_state": "stopped" if rank in self.stopped else "running" if self.trainers else None,
-                    "trainer_state_age_seconds": 95.0 if self.trainers else None,
+                    "trainer_state_age_seconds": (95.0 if rank in self.stopped else 90000.0) if self.trainers else None,
                 }
                 for rank in self.shown()
             ],

@@ -142,7 +142,9 @@ def test_any_number_of_ranks_fits_the_screen(browser, ranks, width):
         assert errors(browser) == []
 
 
-def test_a_refresh_moves_nothing_and_keeps_focus(browser):
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_a_refresh_moves_nothing_and_keeps_focus(browser, width):
+    resize(browser, width)
     with FakeSite(Story(ranks=64, running="save", failed=(3,))) as page:
         open_page(browser, page)
         shows(browser, "Save of step 3100", "#now")

@@ -24,5 +24,5 @@ def test_each_module_has_a_test_or_is_drawn_by_the_page():
     """What needs a browser is looked at in one (test_page.py); views are tested as parts of the whole page."""
     tested = {name.removesuffix("_test.mjs") for name in TESTS}
     modules = {path.stem for path in WEB.glob("*.mjs")} - {name.removesuffix(".mjs") for name in TESTS}
-    drawn = {"app", "drawing", "tree", "table", "timeline"} | {name for name in modules if name.endswith("_view")}
+    drawn = {"app", "drawing", "table", "timeline"} | {name for name in modules if name.endswith("_view")}
     assert modules - drawn <= tested

@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+from concurrent import futures
 
 import numpy as np
 
@@ -179,6 +180,23 @@ def test_a_page_keeps_its_token_when_it_is_restarted(tmp_path):
         with Page(cluster, listen=listen) as page:
             assert page.ask("/api/jobs", Authorization=f"Bearer {token}")[0] == 200, "a page left open goes on"
             assert stat.S_IMODE(page.token_file.stat().st_mode) == 0o600
+
+
+def test_questions_about_storage_leave_room_for_others(tmp_path):
+    """Each waits up to ten seconds for a coordinator that does not answer, as it does while storage hangs."""
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, Page(cluster) as page:
+        cluster.coordinator.kill(signal.SIGSTOP)
+        try:
+            with futures.ThreadPoolExecutor(30) as pool:
+                asked = [pool.submit(page.ask, "/api/checkpoints/demo") for _ in range(30)]
+                refused = [next(futures.as_completed(asked, timeout=5)).result()]
+                assert refused[0][0] == 503 and b"STORAGE_STALLED" in refused[0][2]
+                assert page.ask("/")[0] == 200 and not all(each.done() for each in asked), "some wait still"
+                cluster.coordinator.kill(signal.SIGCONT)
+                assert sum(each.result()[0] == 200 for each in asked) >= 8
+        finally:
+            cluster.coordinator.kill(signal.SIGCONT)
+        until(lambda: page.ask("/api/checkpoints/demo")[0] == 200, text="room for questions again")
 
 
 def test_a_coordinator_that_is_gone_is_told_and_found_again(tmp_path):

@@ -15,7 +15,7 @@ export function agent(rank, more = {}) {
     trainer_step: 120,
     trainer_step_age_seconds: 1,
     trainer_state: "running",
-    trainer_state_age_seconds: 60,
+    trainer_state_age_seconds: 90000,
     ...more
   };
 }
