@@ -226,14 +226,17 @@ TEST_F(IndexedReaderTest, Objects_AreWrittenMergedAndVerifiedAsFilesAre) {
   const std::atomic<bool> stop{false};
   ASSERT_TRUE(MergeIndexed(*ListIndexed(Path("in")), Path("all"), stop, nullptr).ok());
   // From files and from objects to objects, and from objects to files.
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {Path("in"), "s3://bucket/x/all"}, {"s3://bucket/in/", "s3://bucket/x/all"}, {"s3://bucket/in", Path("x")}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{Path("in"), "s3://bucket/x/all"},
+                                                        {"s3://bucket/in/", "s3://bucket/x/all"},
+                                                        {"s3://bucket/in", Path("x")}}) {
     const auto prefixes = ListIndexed(from);
     ASSERT_TRUE(prefixes.ok()) << prefixes.status();
     const auto report = MergeIndexed(*prefixes, to, stop, nullptr);
     ASSERT_TRUE(report.ok()) << report.status();
     for (const char* ending : {".bin", ".idx"}) {
-      EXPECT_EQ(to.starts_with("s3://") ? stores.Get(to + ending) : ReadAll(to + ending), ReadAll(Path("all") + ending));
+      EXPECT_EQ(to.starts_with("s3://") ? stores.Get(to + ending) : ReadAll(to + ending),
+                ReadAll(Path("all") + ending));
     }
   }
   // The second time, the old index went first.

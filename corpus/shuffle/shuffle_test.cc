@@ -502,10 +502,9 @@ TEST_F(ShuffleTest, Objects_OlderPartsGoFromTheLastOneDownAndNewOnesComeInOrder)
   options.output = "s3://bucket/out.txt";
   options.split_files = 2;
   ASSERT_TRUE(Shuffle(options, stop_, nullptr).ok());
-  EXPECT_THAT(stores.changes(),
-              testing::ElementsAre("-s3://bucket/out-00003.txt", "-s3://bucket/out-00002.txt",
-                                   "-s3://bucket/out-00001.txt", "-s3://bucket/out-00000.txt",
-                                   "+s3://bucket/out-00000.txt", "+s3://bucket/out-00001.txt"));
+  EXPECT_THAT(stores.changes(), testing::ElementsAre("-s3://bucket/out-00003.txt", "-s3://bucket/out-00002.txt",
+                                                     "-s3://bucket/out-00001.txt", "-s3://bucket/out-00000.txt",
+                                                     "+s3://bucket/out-00000.txt", "+s3://bucket/out-00001.txt"));
   EXPECT_EQ(stores.unfinished(), 0);
 }
 

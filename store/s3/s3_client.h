@@ -96,8 +96,8 @@ class S3Client {
   // All parts but the last one have at least 5 MiB. A part may be sent again.
   absl::StatusOr<S3Part> PutPart(const std::string& key, const std::string& upload, int number, std::string_view bytes,
                                  const std::atomic<bool>* stop = nullptr);
-  // Makes the object of its parts. With `if_absent` it replaces none. kExists: another one stands there: it was left, or
-  // without `if_absent` it has replaced this one.
+  // Makes the object of its parts. With `if_absent` it replaces none. kExists: another one stands there: it was left,
+  // or without `if_absent` it has replaced this one.
   absl::StatusOr<Put> Complete(const std::string& key, const std::string& upload, const std::vector<S3Part>& parts,
                                const std::string& writer, bool if_absent);
   absl::Status Abort(const std::string& key, const std::string& upload, const std::atomic<bool>* stop = nullptr);

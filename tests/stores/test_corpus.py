@@ -177,8 +177,8 @@ def test_a_count_is_resumed_from_objects(bucket, text, tmp_path):
 
 
 def preprocess(source, output, tokenizer, *more, expect=0):
-    return corpus("preprocess", "--input", source, "--output-prefix", output, "--tokenizer-type", "HuggingFaceTokenizer",
-                  "--tokenizer-model", tokenizer, "--append-eod", *more, expect=expect)
+    return corpus("preprocess", "--input", source, "--output-prefix", output, "--tokenizer-type",
+                  "HuggingFaceTokenizer", "--tokenizer-model", tokenizer, "--append-eod", *more, expect=expect)
 
 
 def test_preprocess_merge_and_verify_are_those_of_files(bucket, text, tmp_path):
@@ -196,7 +196,8 @@ def test_preprocess_merge_and_verify_are_those_of_files(bucket, text, tmp_path):
     for prefix in ("merged1", "merged2"):
         assert_same(bucket, f"corpus/pre/{prefix}", tmp_path / "merged")
     for ending in (".bin", ".idx"):
-        assert (tmp_path / "merged3" / f"all{ending}").read_bytes() == (tmp_path / "merged" / f"all{ending}").read_bytes()
+        read, expected = (tmp_path / name / f"all{ending}" for name in ("merged3", "merged"))
+        assert read.read_bytes() == expected.read_bytes()
     for what in ("inspect", "verify"):
         told = [json.loads(command("--format=json", "corpus", what, str(prefix)).stdout)
                 for prefix in (tmp_path / "merged" / "all", "s3://models/corpus/pre/merged2/all")]
@@ -293,7 +294,8 @@ def test_a_disturbed_store_only_slows(bucket, use, endpoint, text, tmp_path):  #
     where = tmp_path / "out"
     where.mkdir()
     corpus("shuffle", text / "raw", "--output", where / "x", "--split-files", 4)
-    proxy = FaultProxy(endpoint, probability=0.15, kinds=("slow_down", "reset", "truncated", "late_error", "late_reset"))
+    kinds = ("slow_down", "reset", "truncated", "late_error", "late_reset")
+    proxy = FaultProxy(endpoint, probability=0.15, kinds=kinds)
     use(proxy.endpoint)
     try:
         corpus("shuffle", source, "--output", "s3://models/corpus/disturbed/out/x", "--split-files", 4)
