@@ -121,10 +121,10 @@ absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
   if (!arguments.temp_dir.empty()) return arguments.temp_dir;
   if (corpus::StoresOf(arguments.output) == nullptr) return arguments.output;
   if (arguments.resume) {
-    return MakeError(Reason::kUnsupported,
-                     absl::StrCat("--resume keeps word counts beside --output, but ", arguments.output,
-                                  " is in an object store"),
-                     {{"next", "Give --temp-dir a directory of this machine."}});
+    return MakeError(
+        Reason::kUnsupported,
+        absl::StrCat("--resume keeps word counts beside --output, but ", arguments.output, " is in an object store"),
+        {{"next", "Give --temp-dir a directory of this machine."}});
   }
   return corpus::ScratchDirectoryFor(TokenizerJson(arguments));
 }
@@ -196,8 +196,8 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
     // The work may take hours, and only then something is written there.
     CAIRN_RETURN_IF_ERROR(corpus::OutputFile::Create(TokenizerJson(arguments), {}).status());
   }
-  NoteReplaced({TokenizerJson(arguments), arguments.output + "/vocab.json",
-                arguments.output + "/merges.txt", arguments.output + "/tokenizer.tiktoken"});
+  NoteReplaced({TokenizerJson(arguments), arguments.output + "/vocab.json", arguments.output + "/merges.txt",
+                arguments.output + "/tokenizer.tiktoken"});
   const std::atomic<bool>& interrupted = InterruptFlag();
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0, merged = 0;

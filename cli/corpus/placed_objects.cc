@@ -133,11 +133,11 @@ void PlacedObjects::RemoveLeft(const Place& place, const std::string& directory)
 
 absl::StatusOr<std::unique_ptr<corpus::ObjectWriter>> PlacedObjects::Create(const std::string& name) {
   CAIRN_ASSIGN_OR_RETURN(const std::string full_name, NameOf(name));
+  CAIRN_ASSIGN_OR_RETURN(const Place place, FindPlace(full_name));
+  RemoveLeft(place, DirectoryOf(place.path));  // first, because some stores tell no true time of an upload
   CAIRN_ASSIGN_OR_RETURN(auto upload, NewUploadTo(full_name));
   upload->StopWhen(InterruptFlag());
   CAIRN_RETURN_IF_ERROR(Told(upload->Begin()));
-  CAIRN_ASSIGN_OR_RETURN(const Place place, FindPlace(full_name));
-  RemoveLeft(place, DirectoryOf(place.path));
   return std::make_unique<Writer>(std::move(upload));
 }
 

@@ -7,8 +7,8 @@
 
 namespace cairn::cli {
 
-// Prints a note to standard error that names those of `paths` that are regular files or objects. Prints nothing if there is none.
-// A stream, such as /dev/stdout, is none, wherever it leads.
+// Prints a note to standard error that names those of `paths` that are regular files or objects. Prints nothing if
+// there is none. A stream, such as /dev/stdout, is none, wherever it leads.
 void NoteReplaced(const std::vector<std::string>& paths);
 
 }  // namespace cairn::cli

@@ -62,6 +62,8 @@ uint64_t ZeroAppender64::Append(uint64_t remainder) const {
   return product;
 }
 
-uint64_t Crc64FromRemainder(uint64_t remainder, uint64_t size) { return ~(remainder ^ AppendZeros64(~uint64_t{0}, size)); }
+uint64_t Crc64FromRemainder(uint64_t remainder, uint64_t size) {
+  return ~(remainder ^ AppendZeros64(~uint64_t{0}, size));
+}
 
 }  // namespace cairn

@@ -53,8 +53,8 @@ std::string BytesOf(const Tensor& tensor, const Box& box) {
     for (size_t axis = 0; axis < box.ndim(); ++axis) {
       at += (box.offset[axis] + element / within[axis] % box.shape[axis]) * strides[axis];
     }
-    bytes += tensor.bytes.substr(static_cast<size_t>(at * tensor.element_bytes),
-                                 static_cast<size_t>(tensor.element_bytes));
+    bytes +=
+        tensor.bytes.substr(static_cast<size_t>(at * tensor.element_bytes), static_cast<size_t>(tensor.element_bytes));
   }
   return bytes;
 }
@@ -80,8 +80,9 @@ void Cut(Random& random, const Box& box, int depth, std::vector<Box>& boxes) {
 
 uint64_t PartOf(Random& random, const Tensor& tensor, const Box& box, FlatRange range) {
   FingerprintPart part(tensor.shape, box, range, tensor.element_bytes);
-  const std::string bytes = BytesOf(tensor, box).substr(static_cast<size_t>(range.begin * tensor.element_bytes),
-                                                        static_cast<size_t>(range.size() * tensor.element_bytes));
+  const std::string bytes = BytesOf(tensor, box)
+                                .substr(static_cast<size_t>(range.begin * tensor.element_bytes),
+                                        static_cast<size_t>(range.size() * tensor.element_bytes));
   for (size_t at = 0; at < bytes.size();) {
     const auto piece = static_cast<size_t>(Between(random, 1, 50));
     part.Add(bytes.data() + at, std::min(piece, bytes.size() - at));
@@ -114,7 +115,8 @@ TEST(FingerprintTest, Part_OfManyShortRuns_UsesATable) {
   tensor.bytes.resize(3 * 500 * 7 * 2);
   for (char& c : tensor.bytes) c = static_cast<char>(random());
   const Box left = {{0, 0, 0}, {3, 500, 4}}, right = {{0, 0, 4}, {3, 500, 3}};
-  const uint64_t parts = PartOf(random, tensor, left, {0, left.size()}) ^ PartOf(random, tensor, right, {0, right.size()});
+  const uint64_t parts =
+      PartOf(random, tensor, left, {0, left.size()}) ^ PartOf(random, tensor, right, {0, right.size()});
   EXPECT_EQ(FingerprintFromParts(parts, tensor.bytes.size()), WholeFingerprint(tensor));
 }
 

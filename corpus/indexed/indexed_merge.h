@@ -20,8 +20,9 @@ struct MergeReport {
   uint64_t kernel_bytes = 0;  // bytes of .bin that the kernel shared or copied by itself
 };
 
-// Returns the prefixes of all pairs in `directory`, which may be in an object store, sorted by code point as Python sorts them (so "Part" < "part10_" <
-// "part1_"). INPUT_UNREADABLE: the directory cannot be read, or an .idx lacks its .bin or the reverse (all are named).
+// Returns the prefixes of all pairs in `directory`, which may be in an object store, sorted by code point as Python
+// sorts them (so "Part" < "part10_" < "part1_"). INPUT_UNREADABLE: the directory cannot be read, or an .idx lacks its
+// .bin or the reverse (all are named).
 absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& directory);
 
 // Writes all sequences and documents of the pairs one after the other to `output`. The .bin files are shared where the

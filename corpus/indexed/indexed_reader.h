@@ -36,8 +36,8 @@ class IndexedReader {
   // -1: it is an object.
   int bin_fd() const { return bin_.fd(); }
 
-  // Passes each part of the index to the visitor in order, in pieces of up to some 100,000 numbers, of objects a million. Fails as the
-  // visitor; INPUT_UNREADABLE.
+  // Passes each part of the index to the visitor in order, in pieces of up to some 100,000 numbers, of objects a
+  // million. Fails as the visitor; INPUT_UNREADABLE.
   template <typename T>
   using Visitor = absl::FunctionRef<absl::Status(const T* values, size_t count)>;
   absl::Status VisitLengths(Visitor<int32_t> visitor) const;

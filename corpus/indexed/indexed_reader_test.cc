@@ -17,6 +17,7 @@
 #include "corpus/indexed/indexed_merge.h"
 #include "corpus/indexed/indexed_writer.h"
 #include "corpus/io/testing/killed_at_name.h"
+#include "corpus/io/testing/memory_stores.h"
 
 namespace cairn::corpus {
 namespace {
@@ -209,6 +210,49 @@ TEST_F(IndexedReaderTest, Merge_SeveralPairs_EqualsOneWriter) {
   Make(Path("expected"), all);
   EXPECT_TRUE(ReadAll(Path("merged.bin")) == ReadAll(Path("expected.bin")));
   EXPECT_TRUE(ReadAll(Path("merged.idx")) == ReadAll(Path("expected.idx")));
+}
+
+TEST_F(IndexedReaderTest, Objects_AreWrittenMergedAndVerifiedAsFilesAre) {
+  MemoryStores stores;
+  std::filesystem::create_directory(Path("in"));
+  for (const char* name : {"b", "a"}) {
+    Make(Path(std::string("in/") + name), kDocuments);
+    Make(std::string("s3://bucket/in/") + name, kDocuments);
+    for (const char* ending : {".bin", ".idx"}) {
+      EXPECT_EQ(stores.Get(absl::StrCat("s3://bucket/in/", name, ending)),
+                ReadAll(absl::StrCat(Path("in/"), name, ending)));
+    }
+  }
+  const std::atomic<bool> stop{false};
+  ASSERT_TRUE(MergeIndexed(*ListIndexed(Path("in")), Path("all"), stop, nullptr).ok());
+  // From files and from objects to objects, and from objects to files.
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{Path("in"), "s3://bucket/x/all"},
+                                                        {"s3://bucket/in/", "s3://bucket/x/all"},
+                                                        {"s3://bucket/in", Path("x")}}) {
+    const auto prefixes = ListIndexed(from);
+    ASSERT_TRUE(prefixes.ok()) << prefixes.status();
+    const auto report = MergeIndexed(*prefixes, to, stop, nullptr);
+    ASSERT_TRUE(report.ok()) << report.status();
+    for (const char* ending : {".bin", ".idx"}) {
+      EXPECT_EQ(to.starts_with("s3://") ? stores.Get(to + ending) : ReadAll(to + ending),
+                ReadAll(Path("all") + ending));
+    }
+  }
+  // The second time, the old index went first.
+  const std::vector<std::string> changes = stores.changes();
+  EXPECT_THAT(std::vector<std::string>(changes.end() - 3, changes.end()),
+              testing::ElementsAre("-s3://bucket/x/all.idx", "+s3://bucket/x/all.bin", "+s3://bucket/x/all.idx"));
+  const auto reader = IndexedReader::Open("s3://bucket/in/a");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(VerifyIndexed(**reader, true).ok());
+  EXPECT_TRUE(HasReason(MergeIndexed(*ListIndexed("s3://bucket/in"), "s3://bucket/in/a", stop, nullptr).status(),
+                        Reason::kBadRequest));
+  stores.Put("s3://bucket/cut/a.idx", stores.Get("s3://bucket/in/a.idx").substr(0, 40));
+  stores.Put("s3://bucket/cut/a.bin", stores.Get("s3://bucket/in/a.bin"));
+  EXPECT_TRUE(HasReason(IndexedReader::Open("s3://bucket/cut/a").status(), Reason::kIndexCorrupt));
+  EXPECT_TRUE(HasReason(IndexedReader::Open("s3://bucket/cut/b").status(), Reason::kInputUnreadable));
+  EXPECT_EQ(stores.unfinished(), 0);
 }
 
 TEST_F(IndexedReaderTest, Merge_UnlikePairs_IsRefusedAndLeavesNothing) {

@@ -11,10 +11,10 @@
 namespace cairn::corpus {
 
 // Returns the addresses of all objects that `argument` means, in the order of SortByName: it is an object, a pattern
-// (`*`, `?` and `[...]` in any name, which match no slash and no dot at the begin), or a directory, which stands for all
-// objects below it except hidden ones. A slash at the end says that it is a directory. What the listings tell of the
-// objects is remembered (ObjectStores::Remember). INPUT_UNREADABLE: there is no such object, or none matches. Else the
-// errors of `stores`.
+// (`*`, `?` and `[...]` in any name, which match no slash and no dot at the begin), or a directory, which stands for
+// all objects below it except hidden ones. A slash at the end says that it is a directory. What the listings tell of
+// the objects is remembered (ObjectStores::Remember). INPUT_UNREADABLE: there is no such object, or none matches. Else
+// the errors of `stores`.
 absl::StatusOr<std::vector<std::string>> FindObjects(ObjectStores& stores, const std::string& argument);
 
 }  // namespace cairn::corpus

@@ -37,9 +37,9 @@ TEST_F(ObjectInputsTest, Find_AnObject_IsItself) {
 
 TEST_F(ObjectInputsTest, Find_ADirectory_IsAllBelowItExceptHidden) {
   for (const char* directory : {"s3://bucket/raw", "s3://bucket/raw/"}) {
-    EXPECT_THAT(Find(directory), ElementsAre("s3://bucket/raw/a.jsonl.zst", "s3://bucket/raw/a.txt",
-                                             "s3://bucket/raw/b.jsonl", "s3://bucket/raw/deep/c.jsonl",
-                                             "s3://bucket/raw/e[1].jsonl"));
+    EXPECT_THAT(Find(directory),
+                ElementsAre("s3://bucket/raw/a.jsonl.zst", "s3://bucket/raw/a.txt", "s3://bucket/raw/b.jsonl",
+                            "s3://bucket/raw/deep/c.jsonl", "s3://bucket/raw/e[1].jsonl"));
   }
   EXPECT_EQ(Find("s3://bucket").size(), 7u);
 }
@@ -61,8 +61,8 @@ TEST_F(ObjectInputsTest, Find_APattern_IsWhatTheShellWouldMatch) {
 }
 
 TEST_F(ObjectInputsTest, Find_Nothing_IsAnErrorThatNamesTheArgument) {
-  for (const char* argument : {"s3://bucket/none", "s3://bucket/ra", "s3://bucket/raw/*.gz", "s3://bucket/raw/deep/*/x",
-                               "s3://empty"}) {
+  for (const char* argument :
+       {"s3://bucket/none", "s3://bucket/ra", "s3://bucket/raw/*.gz", "s3://bucket/raw/deep/*/x", "s3://empty"}) {
     const absl::Status status = FindObjects(stores_, argument).status();
     EXPECT_TRUE(HasReason(status, Reason::kInputUnreadable)) << argument << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(argument));

@@ -39,9 +39,9 @@ absl::Status ObjectOutput::TakeBuffer() {
   part_bytes_ = static_cast<size_t>(writer_->PartBytes(number));
   if (part_bytes_ == 0) {
     return MakeError(
-        Reason::kBadRequest, absl::StrCat(name_, " would have more than ", bytes_, " bytes, the most that a store takes"),
-        {{"file", name_},
-         {"next", "Write several outputs: with --split-bytes, or each from some of the inputs."}});
+        Reason::kBadRequest,
+        absl::StrCat(name_, " would have more than ", bytes_, " bytes, the most that a store takes"),
+        {{"file", name_}, {"next", "Write several outputs: with --split-bytes, or each from some of the inputs."}});
   }
   AlignedBuffer buffer;
   {
@@ -100,9 +100,8 @@ absl::Status ObjectOutput::Submit() {
 
 void ObjectOutput::Send(Part part) {
   mutex_.Unlock();
-  absl::Status status = WithMemory(absl::StrCat("to write ", name_), [&] {
-    return writer_->Send(part.number, {part.bytes.data(), part.size});
-  });
+  absl::Status status = WithMemory(absl::StrCat("to write ", name_),
+                                   [&] { return writer_->Send(part.number, {part.bytes.data(), part.size}); });
   mutex_.Lock();
   if (error_.ok()) error_ = std::move(status);
   spare_.push_back(std::move(part.bytes));

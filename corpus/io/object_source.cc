@@ -111,7 +111,8 @@ class ObjectSource final : public ByteSource {
     rest_bytes_ = std::min(2 * rest_bytes_, part_bytes_);
   }
 
-  // The caller reads too, so one thread fewer than parts is enough. If the system refuses threads, the caller reads all.
+  // The caller reads too, so one thread fewer than parts is enough. If the system refuses threads, the caller reads
+  // all.
   void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (threads_.size() + 1 < ahead_.size()) {
       absl::StatusOr<std::thread> thread = StartThread("to read ahead", [this] { Loop(); });

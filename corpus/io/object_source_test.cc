@@ -133,8 +133,10 @@ TEST(ObjectSourceTest, Read_WhenStopped_IsInterrupted) {
 TEST(ObjectSourceTest, Open_CompressedOrMissing) {
   MemoryStores stores;
   // printf 'one\ntwo\n' | gzip -n
-  const std::string gzip("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\xcf\x4b\xe5\x2a\x29\xcf\xe7\x02\x00\xe6\x0b\xba\x12\x08\x00"
-                         "\x00\x00", 28);
+  const std::string gzip(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\xcf\x4b\xe5\x2a\x29\xcf\xe7\x02\x00\xe6\x0b\xba\x12\x08\x00"
+      "\x00\x00",
+      28);
   stores.Put("s3://bucket/text.gz", gzip);
   absl::Status error;
   const std::string text = ReadAll(**OpenSource("s3://bucket/text.gz", {}), &error);

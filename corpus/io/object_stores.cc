@@ -48,10 +48,9 @@ ObjectStores* StoresOf(std::string_view name) {
 
 absl::Status CheckIsLocal(std::string_view what, const std::string& name, std::string_view why) {
   if (StoresOf(name) == nullptr) return absl::OkStatus();
-  return MakeError(
-      Reason::kUnsupported,
-      absl::StrCat(std::string(what), " ", name, " is in an object store, but ", std::string(why)),
-      {{"file", name}, {"next", absl::StrCat("Give ", std::string(what), " a path of this machine.")}});
+  return MakeError(Reason::kUnsupported,
+                   absl::StrCat(std::string(what), " ", name, " is in an object store, but ", std::string(why)),
+                   {{"file", name}, {"next", absl::StrCat("Give ", std::string(what), " a path of this machine.")}});
 }
 
 }  // namespace cairn::corpus

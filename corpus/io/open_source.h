@@ -14,8 +14,8 @@ namespace cairn::corpus {
 // Tells the compression of a file by the end of its name: .gz, or .zst and .zstd.
 Compression CompressionOf(const std::string& path);
 
-// Reads the bytes [begin, end of file) of a plain file or an object, as they are. From `soft_end` on it reads small pieces, because the caller
-// expects to need only the rest of a line there.
+// Reads the bytes [begin, end of file) of a plain file or an object, as they are. From `soft_end` on it reads small
+// pieces, because the caller expects to need only the rest of a line there.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
                                                             const SourceOptions& options);
 

@@ -67,8 +67,7 @@ OutputFile::OutputFile(std::string path, std::unique_ptr<ObjectOutput> object)
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, options.stream ? FindOutputPlace(path) : FindReplaceable(path));
   if (place.object) {
-    CAIRN_ASSIGN_OR_RETURN(auto object,
-                           ObjectOutput::Create(*StoresOf(place.path), place.path, options.object_parts));
+    CAIRN_ASSIGN_OR_RETURN(auto object, ObjectOutput::Create(*StoresOf(place.path), place.path, options.object_parts));
     return std::unique_ptr<OutputFile>(new OutputFile(place.path, std::move(object)));
   }
   if (place.stream) {

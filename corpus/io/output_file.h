@@ -127,9 +127,9 @@ class OutputFile {
 };
 
 // Removes the files or objects of one directory that a new set is about to replace, in this order; those that are not
-// there do not matter. Of a link, the file goes that it leads to. Sets of files that belong together are replaced so: all new ones
-// are written and synced, the old ones go, the new ones get their names. So a full disk changes nothing, and a kill
-// leaves a set that lacks files, which its readers can see, but never a mixture of two. STORAGE_READ_ONLY,
+// there do not matter. Of a link, the file goes that it leads to. Sets of files that belong together are replaced so:
+// all new ones are written and synced, the old ones go, the new ones get their names. So a full disk changes nothing,
+// and a kill leaves a set that lacks files, which its readers can see, but never a mixture of two. STORAGE_READ_ONLY,
 // STORAGE_ERROR, FSYNC_FAILED; of objects also as ObjectStores::Remove.
 absl::Status RemoveReplaced(std::span<const std::string> paths);
 

@@ -20,8 +20,8 @@ struct OutputPlace {
 };
 
 // Follows `path`; "-" is standard output. Nothing has to stand there yet. It asks nothing of an object store.
-// BAD_REQUEST: it is a directory, or no address. UNSUPPORTED: it is in a kind of store that is not known. STORAGE_ERROR:
-// a link leads in a circle, or cannot be read.
+// BAD_REQUEST: it is a directory, or no address. UNSUPPORTED: it is in a kind of store that is not known.
+// STORAGE_ERROR: a link leads in a circle, or cannot be read.
 absl::StatusOr<OutputPlace> FindOutputPlace(const std::string& path);
 
 // Does the same for a file that a new one will replace as a whole. BAD_REQUEST: also a stream, which cannot be

@@ -30,7 +30,7 @@ struct CachedDataset {
 };
 
 // Builds what is not there. Each set of files gets its names when it is whole, so an interrupted run is continued by
-// the same call. Memory: `options.memory`, and some 2 MiB for each thread.
+// the same call. Memory: `options.memory`, and some 2 MiB for each thread, or 5 MiB if its pair is in an object store.
 // BAD_REQUEST: the options contradict each other, a split has no tokens, or a blend takes more samples of a dataset
 // than it has (Megatron refuses it too). INPUT_UNREADABLE, INDEX_CORRUPT: a pair cannot be read. MEMORY_LIMIT.
 // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED. INTERRUPTED: `stop` was set. Errors name prefix and split.

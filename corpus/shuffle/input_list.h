@@ -24,10 +24,11 @@ struct InputFile {
 };
 
 // Each argument is a file, a pattern (`*`, `?`, `[...]`), a directory (all regular files below it except hidden ones),
-// or "-"; files, patterns and directories may also be in an object store (object_inputs.h). The files of a pattern or directory are sorted by name without the ending of a compression, so that the list,
-// and with it the shuffle, stays the same when files are compressed. INPUT_UNREADABLE: nothing is there, nothing
-// matches, or there is no permission (all such arguments are named). UNSUPPORTED: there are too many files, or too
-// large ones. Else the errors of ObjectStores.
+// or "-"; files, patterns and directories may also be in an object store (object_inputs.h). The files of a pattern or
+// directory are sorted by name without the ending of a compression, so that the list, and with it the shuffle, stays
+// the same when files are compressed. INPUT_UNREADABLE: nothing is there, nothing matches, or there is no permission
+// (all such arguments are named). UNSUPPORTED: there are too many files, or too large ones. Else the errors of
+// ObjectStores.
 absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>& arguments);
 
 // Reads the first `lines` lines of every file, sets each data_start, and returns these lines with their separators (it

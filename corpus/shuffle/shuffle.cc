@@ -55,7 +55,8 @@ absl::Status Validate(const ShuffleOptions& options) {
     return bad("give one of --split-lines, --split-bytes and --split-files");
   }
   if (options.split_files > 1'000'000) return bad("--split-files is above 1000000");
-  CAIRN_RETURN_IF_ERROR(CheckIsLocal("--temp-dir", options.temp_dir, "the temporary file is written and read at random"));
+  CAIRN_RETURN_IF_ERROR(
+      CheckIsLocal("--temp-dir", options.temp_dir, "the temporary file is written and read at random"));
   if (options.threads < 1) return bad("--threads must be at least 1");
   if (options.memory < kMinShuffleMemory) {
     return MakeError(

@@ -26,9 +26,9 @@ namespace cairn::corpus {
 inline constexpr size_t kFrameBytes = 1 << 20;
 
 struct ShuffleOutputOptions {
-  std::string path;     // no link, unless it is a stream
-  bool stream = false;  // the path is a device, a FIFO or a descriptor (output_place.h), so there are no parts
-  bool object = false;  // the path is an address in an object store
+  std::string path;      // no link, unless it is a stream
+  bool stream = false;   // the path is a device, a FIFO or a descriptor (output_place.h), so there are no parts
+  bool object = false;   // the path is an address in an object store
   int object_parts = 1;  // of an object: as OutputFile::Options has it
   // At most one of the three may be set. Bytes count before compression, with separators and header. A part has more
   // only if a single line does.

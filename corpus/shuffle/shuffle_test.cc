@@ -25,6 +25,7 @@
 #include "common/resources/testing/address_space.h"
 #include "common/status/reason.h"
 #include "corpus/io/testing/killed_at_name.h"
+#include "corpus/io/testing/memory_stores.h"
 #include "corpus/shuffle/bucket_sorter.h"
 #include "corpus/shuffle/line_key.h"
 
@@ -461,6 +462,98 @@ TEST(KeyRangeTest, Split_AnyNumberOfParts_HoldTheirKeys) {
       ASSERT_LT(Uint128{high - range.low}, range.width);
     }
   }
+}
+
+std::string ManyLines(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) absl::StrAppend(&text, "line ", i, " of the text\n");
+  return text;
+}
+
+TEST_F(ShuffleTest, Objects_AreShuffledAsFilesAre) {
+  MemoryStores stores;
+  std::filesystem::create_directory(Path("in"));
+  for (const char* name : {"b", "a", "c"}) {
+    const std::string text = absl::StrCat(name, "\n", ManyLines(3000));
+    WriteAll(Path("in/") + name, text);
+    stores.Put(std::string("s3://bucket/in/") + name, text);
+  }
+  for (const bool scratch : {false, true}) {
+    ShuffleOptions options = Options("in");
+    if (scratch) options.plan = TinyPlan(3, 2);
+    const std::string expected = Run(options);
+    options.inputs = {"s3://bucket/in/"};
+    options.output = "s3://bucket/out";
+    options.temp_dir = directory_;
+    options.range_bytes = 10'000;
+    const auto report = Shuffle(options, stop_, nullptr);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(stores.Get("s3://bucket/out"), expected);
+    EXPECT_EQ(report->outputs, std::vector<std::string>{"s3://bucket/out"});
+    EXPECT_EQ(stores.unfinished(), 0);
+  }
+}
+
+TEST_F(ShuffleTest, Objects_OlderPartsGoFromTheLastOneDownAndNewOnesComeInOrder) {
+  MemoryStores stores;
+  WriteAll(Path("in"), ManyLines(100));
+  for (int i = 0; i < 4; ++i) stores.Put(PartPath("s3://bucket/out.txt", static_cast<uint64_t>(i)), "old");
+  ShuffleOptions options = Options("in");
+  options.output = "s3://bucket/out.txt";
+  options.split_files = 2;
+  ASSERT_TRUE(Shuffle(options, stop_, nullptr).ok());
+  EXPECT_THAT(stores.changes(), testing::ElementsAre("-s3://bucket/out-00003.txt", "-s3://bucket/out-00002.txt",
+                                                     "-s3://bucket/out-00001.txt", "-s3://bucket/out-00000.txt",
+                                                     "+s3://bucket/out-00000.txt", "+s3://bucket/out-00001.txt"));
+  EXPECT_EQ(stores.unfinished(), 0);
+}
+
+TEST_F(ShuffleTest, Objects_AFailureLeavesNoneAndKeepsOlderOnes) {
+  MemoryStores stores;
+  WriteAll(Path("in"), ManyLines(10'000));
+  stores.Put("s3://bucket/out-00000.txt", "old");
+  stores.before_send = [](const std::string& name, int) {
+    return name == "s3://bucket/out-00002.txt" ? MakeError(Reason::kStorageError, "it was planted") : absl::OkStatus();
+  };
+  ShuffleOptions options = Options("in");
+  options.output = "s3://bucket/out.txt";
+  options.split_files = 4;
+  EXPECT_TRUE(HasReason(Shuffle(options, stop_, nullptr).status(), Reason::kStorageError));
+  EXPECT_THAT(stores.Names(), testing::ElementsAre("s3://bucket/out-00000.txt"));
+  EXPECT_EQ(stores.Get("s3://bucket/out-00000.txt"), "old");
+  EXPECT_EQ(stores.unfinished(), 0);
+}
+
+TEST_F(ShuffleTest, Objects_AnInputThatChangesBetweenPasses_IsNamed) {
+  MemoryStores stores;
+  const std::string text = ManyLines(20'000);
+  stores.Put("s3://bucket/in", text);
+  std::atomic<int> reads = 0;
+  stores.before_read = [&](const std::string& name, uint64_t) {
+    if (++reads == 3) stores.Put(name, text);
+    return absl::OkStatus();
+  };
+  ShuffleOptions options = Options("in");
+  options.inputs = {"s3://bucket/in"};
+  const absl::Status status = Shuffle(options, stop_, nullptr).status();
+  EXPECT_TRUE(HasReason(status, Reason::kInputUnreadable)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("s3://bucket/in was written anew"));
+  EXPECT_FALSE(std::filesystem::exists(Path("out")));
+}
+
+TEST_F(ShuffleTest, Objects_WhatNeedsFiles_IsRefusedBeforeTheWork) {
+  MemoryStores stores;
+  WriteAll(Path("in"), "a\n");
+  ShuffleOptions resumed = Options("in");
+  resumed.output = "s3://bucket/out";
+  resumed.resume = true;
+  ShuffleOptions temporary = Options("in");
+  temporary.temp_dir = "s3://bucket/tmp";
+  for (const ShuffleOptions& options : {resumed, temporary}) {
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kUnsupported)) << status;
+  }
+  EXPECT_TRUE(stores.changes().empty());
 }
 
 }  // namespace

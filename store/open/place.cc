@@ -89,7 +89,8 @@ class Storages {
  private:
   Mutex mutex_;
   std::shared_ptr<Storage> file_system_ ABSL_GUARDED_BY(mutex_);
-  std::list<std::pair<std::string, std::shared_ptr<S3Storage>>> buckets_ ABSL_GUARDED_BY(mutex_);  // the last used first
+  std::list<std::pair<std::string, std::shared_ptr<S3Storage>>> buckets_
+      ABSL_GUARDED_BY(mutex_);  // the last used first
 };
 
 // It is never destroyed: threads may still read when the process ends.

@@ -34,8 +34,8 @@ absl::StatusOr<Place> FindPlace(const std::string& full_name);
 // "..", "." or a link. Else it fails as FindPlace and Storage::Open do.
 absl::StatusOr<std::unique_ptr<StoredFile>> OpenAnywhere(const std::string& full_name, const OpenOptions& options = {});
 
-// Makes ready to write an object whose length nobody knows yet. It sends no request. Thread-safe. Fails as FindPlace and
-// S3Storage::NewUpload. INVALID_ARGUMENT (BAD_REQUEST): the full name is a path of this machine.
+// Makes ready to write an object whose length nobody knows yet. It sends no request. Thread-safe. Fails as FindPlace
+// and S3Storage::NewUpload. INVALID_ARGUMENT (BAD_REQUEST): the full name is a path of this machine.
 absl::StatusOr<std::unique_ptr<Upload>> NewUploadTo(const std::string& full_name);
 
 }  // namespace cairn

@@ -73,7 +73,7 @@ absl::Status S3FileWriter::Finish(std::string_view header) {
 }
 
 absl::Status S3FileWriter::Remove() {
-  const absl::Status aborted = upload_.Abort();
+  const absl::Status aborted = upload_.AbortUnlessStopped();
   absl::Status deleted;
   if (made_) deleted = client_.Delete({key_});
   return aborted.ok() ? deleted : aborted;

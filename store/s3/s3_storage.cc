@@ -230,7 +230,8 @@ absl::Status S3Storage::RemoveAllOf(std::string_view directory, const std::vecto
   return client_->Delete(keys);
 }
 
-absl::Status S3Storage::AbortUploads(const std::string& prefix, absl::FunctionRef<bool(const S3UnfinishedUpload&)> wanted) {
+absl::Status S3Storage::AbortUploads(const std::string& prefix,
+                                     absl::FunctionRef<bool(const S3UnfinishedUpload&)> wanted) {
   CAIRN_ASSIGN_OR_RETURN(const auto uploads, client_->uploads().List(prefix));
   absl::Status first;
   for (const S3UnfinishedUpload& upload : uploads) {

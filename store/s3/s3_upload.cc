@@ -68,10 +68,10 @@ absl::Status S3Upload::Finish() {
   return absl::OkStatus();
 }
 
-absl::Status S3Upload::Abort() {
+absl::Status S3Upload::AbortUnless(const std::atomic<bool>* stop) {
   MutexLock lock(id_mutex_);
   if (id_.empty()) return absl::OkStatus();
-  CAIRN_RETURN_IF_ERROR(client_.uploads().Abort(key_, id_, stop_));
+  CAIRN_RETURN_IF_ERROR(client_.uploads().Abort(key_, id_, stop));
   id_.clear();
   return absl::OkStatus();
 }

@@ -35,7 +35,9 @@ class S3Upload : public Upload {
   uint64_t PartBytes(int number) const override;
   absl::Status Send(int number, std::string_view bytes) override;
   absl::Status Finish() override;
-  absl::Status Abort() override;
+  absl::Status Abort() override { return AbortUnless(nullptr); }
+  // The same, but it fails at once if the `stop` of StopWhen is true.
+  absl::Status AbortUnlessStopped() { return AbortUnless(stop_); }
 
   // Makes the object of the parts, of which there is one at least. With `if_absent` it replaces none, and kExists says
   // that another stands there.
@@ -44,6 +46,7 @@ class S3Upload : public Upload {
  private:
   // Returns the store's name of the upload, which the first call begins.
   absl::StatusOr<std::string> Id();
+  absl::Status AbortUnless(const std::atomic<bool>* stop);
 
   S3Client& client_;
   const std::string key_;

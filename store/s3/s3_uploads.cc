@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<S3UnfinishedUpload>> S3Uploads::List(const std::strin
     for (const auto& [name, texts] : xml.elements) {
       // A time that is not known is no reason to remove anything.
       S3UnfinishedUpload upload = {S3Xml::TextOf(texts, "Key"), S3Xml::TextOf(texts, "UploadId"),
-                         TimeOf(S3Xml::TextOf(texts, "Initiated")).value_or(absl::InfiniteFuture())};
+                                   TimeOf(S3Xml::TextOf(texts, "Initiated")).value_or(absl::InfiniteFuture())};
       if (upload.key.starts_with(prefix)) uploads.push_back(std::move(upload));
     }
     const std::string truncated = xml.Text("IsTruncated");

@@ -29,7 +29,7 @@ class Upload {
   virtual absl::Status Send(int number, std::string_view bytes) = 0;
   // Makes the object of all parts, or an empty one of none. An object of this name is replaced in one step.
   virtual absl::Status Finish() = 0;
-  // Removes what was sent. Does nothing after Finish.
+  // Removes what was sent, also once the `stop` of StopWhen is true. Does nothing after Finish.
   virtual absl::Status Abort() = 0;
 };
 

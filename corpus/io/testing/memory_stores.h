@@ -29,7 +29,7 @@ class MemoryStores : public ObjectStores {
 
   // May be set before the stores are used.
   uint64_t part_bytes = 1000;
-  int most_parts = 100;
+  int most_parts = 10'000;
   // Called before a read and before a part is taken; an error is what the caller is told. May be null.
   std::function<absl::Status(const std::string& name, uint64_t offset)> before_read;
   std::function<absl::Status(const std::string& name, int part)> before_send;
