@@ -52,7 +52,8 @@ struct AwsRuntime::Parts {
 AwsRuntime::AwsRuntime(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 AwsRuntime::~AwsRuntime() {
-  if (!parts_->End()) static_cast<void>(parts_.release());
+  if (parts_->End()) return;
+  [[maybe_unused]] const Parts* const left_behind = parts_.release();
 }
 
 aws_client_bootstrap* AwsRuntime::bootstrap() const { return parts_->bootstrap; }

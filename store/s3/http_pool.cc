@@ -226,7 +226,8 @@ HttpPool::HttpPool(const HttpServer& server, const Options& options)
     : server_(server), options_(options), parts_(std::make_unique<Parts>()) {}
 
 HttpPool::~HttpPool() {
-  if (!parts_->End()) static_cast<void>(parts_.release());
+  if (parts_->End()) return;
+  [[maybe_unused]] const Parts* const left_behind = parts_.release();
 }
 
 absl::StatusOr<std::unique_ptr<HttpPool>> HttpPool::Open(const AwsRuntime& runtime, const HttpServer& server,
