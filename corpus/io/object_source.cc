@@ -104,7 +104,10 @@ class ObjectSource final : public ByteSource {
       part.size = static_cast<size_t>(std::min(bytes, end - offset_));
       offset_ += part.size;
     };
-    if (!std::exchange(begun_, true) && offset_ < soft_end_) return plan(kSmallPartBytes, soft_end_);
+    if (!std::exchange(begun_, true) && offset_ < soft_end_) {
+      const bool little = soft_end_ - offset_ <= kLeastPartBytes;  // of which one request is cheaper than two
+      return plan(little ? kLeastPartBytes : kSmallPartBytes, soft_end_);
+    }
     while (ahead_.size() < most_ahead_ && offset_ < soft_end_) plan(part_bytes_, soft_end_);
     if (!ahead_.empty() || offset_ == reader_->bytes()) return;
     plan(rest_bytes_, reader_->bytes());

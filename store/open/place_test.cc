@@ -90,6 +90,14 @@ TEST(PlaceTest, OpenAnywhere_AFileOfThisMachine_IsReadByItsFullName) {
   std::filesystem::remove_all(top);
 }
 
+TEST(PlaceTest, NewUploadTo_WhatIsNoKey_IsRefusedWithoutARequest) {
+  EXPECT_TRUE(NewUploadTo("s3://models/a/b").ok());
+  EXPECT_TRUE(HasReason(NewUploadTo("/models/a").status(), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(NewUploadTo("s3://Models/a").status(), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(NewUploadTo("s3://models/a/../b").status(), Reason::kPathEscape));
+  EXPECT_TRUE(HasReason(NewUploadTo("s3://models").status(), Reason::kPathEscape));
+}
+
 TEST(PlaceTest, OpenAnywhere_AKeyThatLeavesItsDirectory_IsRefusedWithoutARequest) {
   for (const char* name :
        {"s3://models/a/../b", "s3://models//b", "s3://models/b/", "s3://models/./b", "s3://models"}) {

@@ -375,6 +375,14 @@ def test_the_index_comes_last(bucket, use, endpoint, text):  # noqa: F811
     assert done == ["/models", bin_, idx] or done == ["/models/", bin_, idx], done  # the old index goes first
 
 
+def test_objects_below_the_name_of_an_output_are_kept(bucket, text):
+    below = "corpus/below/x_text_document.idx/other"
+    bucket.client.put_object(Bucket="models", Key=below, Body=b"other")
+    refused = preprocess(text / "raw", "s3://models/corpus/below/x", text / "tokenizer", expect=1).stderr
+    assert "BAD_REQUEST" in refused and "s3://models/corpus/below/x_text_document.idx" in refused
+    assert bucket.keys("corpus/below") == [below] and bucket.uploads("corpus/below") == []
+
+
 def test_memory_is_bounded(bucket, text, tmp_path):
     for number in range(12):
         bucket.client.put_object(Bucket="models", Key=f"corpus/memory/raw/{number}.jsonl",
