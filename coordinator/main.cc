@@ -225,9 +225,13 @@ absl::Status TellAddress(const std::string& address, const std::string& address_
 
 void Drain(CoordinatorServer& server, absl::Duration timeout) {
   const bool ended = server.Drain(timeout);
-  Log(ended ? LogLevel::kInfo : LogLevel::kWarn, "stopped", {{"storage", ended ? "done" : "stalled"}});
-  // A thread that storage holds cannot be ended, and what it uses must stay.
-  if (!ended) _exit(kExitFailed);
+  const bool mirror = server.only_mirror_stalls();
+  Log(ended ? LogLevel::kInfo : LogLevel::kWarn, "stopped",
+      {{"storage", ended    ? "done"
+                   : mirror ? "done, but the mirror's is stalled"
+                            : "stalled"}});
+  // A thread that storage holds cannot be ended, and what it uses must stay. A copy goes on with the next start.
+  if (!ended) _exit(mirror ? 0 : kExitFailed);
 }
 
 // Ends a coordinator that cannot serve any more, and returns why. Nothing is put in storage any more.

@@ -34,7 +34,7 @@ constexpr uint64_t kJobLayoutCapacity = uint64_t{1} << 30;
 // The longest time in one piece in which the coordinator may say of itself that it could not listen.
 constexpr int kMaxDeafLeases = 6;
 // A copy to the mirror gives up between two parts of a file; a system call of a file system may last.
-constexpr absl::Duration kMirrorEnds = absl::Seconds(10);
+constexpr absl::Duration kMirrorEnds = absl::Seconds(5);
 // Streams that ask for nothing new end within this once the server stops.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
@@ -110,6 +110,7 @@ class CoordinatorServer::Impl {
   }
 
   const std::string& address() const { return address_; }
+  bool only_mirror_stalls() const { return only_mirror_stalls_; }
   std::string metrics_address() const { return metrics_server_ == nullptr ? "" : metrics_server_->address(); }
 
   // False if a thread that storage holds may still use any part of this.
@@ -126,7 +127,9 @@ class CoordinatorServer::Impl {
     stop_warming_ = true;
     metrics_server_ = nullptr;
     ended_ = dispatcher_.Stop();
-    if (mirror_ != nullptr && !mirror_->Stop(kMirrorEnds)) ended_ = false;
+    const bool mirror_ended = mirror_ == nullptr || mirror_->Stop(kMirrorEnds);
+    only_mirror_stalls_ = ended_ && !mirror_ended;
+    ended_ = ended_ && mirror_ended;
     if (listener_ != nullptr) listener_->Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
@@ -227,6 +230,7 @@ class CoordinatorServer::Impl {
   const std::shared_ptr<SelfCallState> self_call_state_ = std::make_shared<SelfCallState>();
   bool drained_ = false;
   bool ended_ = true;
+  bool only_mirror_stalls_ = false;
   std::string address_;
 };
 
@@ -247,5 +251,6 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(Serv
 const std::string& CoordinatorServer::address() const { return impl_->address(); }
 std::string CoordinatorServer::metrics_address() const { return impl_->metrics_address(); }
 bool CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
+bool CoordinatorServer::only_mirror_stalls() const { return impl_->only_mirror_stalls(); }
 
 }  // namespace cairn

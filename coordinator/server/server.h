@@ -51,6 +51,8 @@ class CoordinatorServer {
   // notice the end by their next call. Returns false if storage still holds a thread; then the process can only end by
   // _exit. Idempotent.
   bool Drain(absl::Duration timeout);
+  // After Drain: true if the mirror's storage is all that holds a thread, so that nothing of the root is left undone.
+  bool only_mirror_stalls() const;
 
  private:
   class Impl;

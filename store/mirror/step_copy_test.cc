@@ -104,8 +104,10 @@ TEST_F(StepCopyTest, CopyStep_AnotherRecordStands_Stays) {
   const std::string before = ReadWhole(AtMirror(OutcomePath(kJob, 7, 1)));
   fs::remove_all(AtRoot(StepDirectory(kJob, 7)));
   Commit(7);
+  std::ofstream(Directory(7) + "/stray") << "x";
   const absl::Status copied = Copy(7);
-  EXPECT_FALSE(copied.ok());
+  EXPECT_TRUE(HasReason(copied, Reason::kStepCommitted)) << copied;
+  EXPECT_TRUE(fs::exists(Directory(7) + "/stray")) << "the directory of a commit is not touched";
   EXPECT_EQ(ReadWhole(AtMirror(OutcomePath(kJob, 7, 1))), before);
 }
 

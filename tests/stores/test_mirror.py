@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 
@@ -155,6 +156,21 @@ def test_a_mirror_that_is_down_keeps_no_save_and_is_caught_up_with(use, endpoint
         proxy.answer = lambda method, path: None
         await_states(cluster, {1: "MIRRORED", 2: "MIRRORED"}, seconds=180)
         assert listed(cluster)["mirror"]["error"] is None
+
+
+def test_a_mirror_that_never_answers_does_not_keep_the_coordinator_from_ending(use, endpoint, tmp_path):
+    proxy = FaultProxy(endpoint)
+    use(proxy.endpoint)
+    proxy.answer = lambda method, path: time.sleep(20)
+    with contextlib.closing(proxy), cluster_of(tmp_path / "root", "s3://models/mute") as cluster:
+        save(cluster, 1)
+        begun = time.monotonic()
+        cluster.coordinator.kill(signal.SIGTERM)
+        while cluster.coordinator.alive():
+            assert time.monotonic() < begun + 15
+            time.sleep(0.1)
+        assert cluster.coordinator.returncode == 0, cluster.coordinator.log.read_text()
+        proxy.answer = lambda method, path: None
 
 
 def test_what_a_person_deletes_goes_at_both_and_rules_leave_the_mirror(use, tmp_path):
