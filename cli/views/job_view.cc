@@ -130,6 +130,7 @@ std::string StepsText(const v1::Job& job) {
     return std::tuple(a->has_current_step(), a->current_step()) < std::tuple(b->has_current_step(), b->current_step());
   });
   std::vector<std::string> names;
+  names.reserve(behind.size());
   for (const v1::JobRank* rank : behind) {
     names.push_back(rank->has_current_step() ? absl::StrCat("rank ", rank->rank(), " at ", rank->current_step())
                                              : absl::StrCat("rank ", rank->rank(), " at none yet"));
