@@ -23,7 +23,7 @@ namespace cairn {
 // Computes a part, from bytes that come one after the other. Not thread-safe.
 class FingerprintPart {
  public:
-  // Of the elements `range` of a flattened box. The tensor contains the box, and the box the range.
+  // The part has the elements `range` of a flattened box. The tensor contains the box, and the box the range.
   FingerprintPart(std::span<const int64_t> global_shape, const Box& box, FlatRange range, int element_bytes);
 
   // Takes the next bytes of the part; pieces may end anywhere. It takes at most as many as the part has.

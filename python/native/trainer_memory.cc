@@ -21,7 +21,7 @@ using cairn::ResolveWalk;
 using cairn::Walk;
 using Dimension = cairn::TiledCopy::Dimension;
 
-// Of a tensor; numpy has at most 64.
+// A tensor of numpy has at most so many axes.
 constexpr int64_t kMaxAxes = 64;
 
 // Makes fewer, larger dimensions with the same elements in the same order.

@@ -123,7 +123,7 @@ absl::Status PosixFileWriter::Remove() {
 absl::Status PosixFileWriter::Failed(int error, std::string_view operation, const std::string& what) const {
   const absl::Status status = ErrnoError(error, operation, absl::StrCat(root_.path(), "/", partial_path_));
   if (what.empty()) return status;
-  // Of a quota nothing is told: the file system may have room.
+  // A full quota tells no number: the file system itself may have room.
   struct statvfs room = {};
   if (error == ENOSPC && fstatvfs(fd_.get(), &room) == 0) {
     const std::string free = absl::StrCat(room.f_bavail * room.f_frsize);

@@ -20,9 +20,9 @@ struct GoogleKeyFile {
   enum class Kind { kServiceAccount, kPerson };
 
   Kind kind = Kind::kServiceAccount;
-  // Of a service account: its name, and its private key in PEM with the key's name.
+  // A service account has a name, and a private key in PEM with the key's name.
   std::string email, private_key, key_id;
-  // Of a person: what a token is asked for with, and where.
+  // A person asks for a token with these, there.
   std::string client_id, client_secret, refresh_token, token_uri;
 };
 
