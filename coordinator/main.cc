@@ -306,8 +306,8 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
       "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix, gs://bucket/prefix")
       .Required();
   add("--mirror", flags.mirror,
-      "Second root, a directory or s3://bucket/prefix that agents see too: committed checkpoints are copied there "
-      "behind the commit, and are loaded from there if the root does not have them");
+      "Experimental. Second root, a directory or s3://bucket/prefix that agents see too: committed checkpoints are "
+      "copied there behind the commit, and are loaded from there if the root does not have them");
   add("--mirror-steps", flags.mirror_steps,
       "Which steps the mirror gets: all, newest (a step that still waits when a later one is committed is passed "
       "over), "

@@ -272,6 +272,13 @@ absl::StatusOr<Executor::Source> Executor::FindSource(const std::string& job, co
   if (mirror_ != nullptr && (nothing || damaged)) {
     absl::StatusOr<Mirror::Found> mirrored = mirror_->Find(job, action.step, action.fallback);
     if (mirrored.ok()) {
+      // A step that the root knows is only replaced by a copy of the same commit.
+      const StepRecord known = checkpoints_.ReadStep(job, mirrored->manifest->step);
+      const StoredAttempt* own = known.deciding();
+      if (own != nullptr && (own->attempt != mirrored->manifest->attempt ||
+                             (own->stands() && !own->repaired && own->time != mirrored->manifest->commit_time))) {
+        return at_root;
+      }
       Log(LogLevel::kWarn, "load_from_mirror",
           {{"job", job}, {"step", mirrored->manifest->step}, {"mirror", mirror_->address()}, {"root", refused}});
       return Source{std::move(mirrored->manifest), std::move(mirrored->passed_over), std::move(mirrored->directory),
@@ -279,13 +286,16 @@ absl::StatusOr<Executor::Source> Executor::FindSource(const std::string& job, co
     }
     // A training that is told that there is nothing begins anew.
     if (nothing && !HasReason(mirrored.status(), Reason::kNotCommitted)) {
+      ErrorMetadata metadata = {{"job", job}};
+      if (!HasReason(mirrored.status(), Reason::kRootInUse)) {
+        metadata.emplace_back("next",
+                              "Try again when the mirror can be reached. To go on without it, start the coordinator "
+                              "without --mirror.");
+      }
       return Annotate(mirrored.status(),
                       absl::StrCat("the root has no such checkpoint of ", job, ", and the mirror ", mirror_->address(),
                                    " does not say whether it has one"),
-                      {{"job", job},
-                       {"next",
-                        "Try again when the mirror can be reached. To go on without it, start the coordinator "
-                        "without --mirror."}});
+                      metadata);
     }
   }
   if (nothing && !action.step.has_value()) NoteFirstStart(job);

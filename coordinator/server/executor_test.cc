@@ -358,6 +358,7 @@ class MirroredExecutorTest : public ExecutorTest {
     std::filesystem::create_directories(directory_);
     std::filesystem::copy(absl::StrCat(root_, "/", kJob), absl::StrCat(directory_, "/", kJob),
                           std::filesystem::copy_options::recursive);
+    Own(storage_->root());
     MirrorOptions options;
     options.address = directory_;
     options.open = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
@@ -378,6 +379,11 @@ class MirroredExecutorTest : public ExecutorTest {
     load.node = {"n", "n"};
     return executor_->Run(kJob, load);
   }
+  // Says whose mirror it is.
+  void Own(const std::string& root) {
+    std::filesystem::create_directories(absl::StrCat(directory_, "/.cairn"));
+    std::ofstream(absl::StrCat(directory_, "/", Mirror::kOwnerPath)) << root << "\n";
+  }
   void Lose(int64_t step) { std::filesystem::remove_all(absl::StrCat(root_, "/", StepDirectory(kJob, step))); }
   static std::string FileOf(int64_t step) {
     return absl::StrCat("/", AttemptDirectory(kJob, step, 1), "/rank00000-bin00.safetensors");
@@ -387,6 +393,15 @@ class MirroredExecutorTest : public ExecutorTest {
   std::string directory_;
   std::unique_ptr<Mirror> mirror_;
 };
+
+TEST_F(MirroredExecutorTest, PlanLoad_TheMirrorIsOfAnotherRoot_TakesNothingFromIt) {
+  Lose(1);
+  Lose(2);
+  Own("/another/root");
+  EXPECT_TRUE(HasReason(Load(std::nullopt).status(), Reason::kRootInUse)) << Load(std::nullopt).status();
+  std::filesystem::remove(absl::StrCat(directory_, "/", Mirror::kOwnerPath));
+  EXPECT_TRUE(HasReason(Load(2).status(), Reason::kRootInUse)) << "a root of its own";
+}
 
 TEST_F(MirroredExecutorTest, PlanLoad_TheRootHasTheStep_TakesIt) {
   down_ = true;

@@ -20,6 +20,9 @@
 namespace cairn {
 namespace {
 
+constexpr std::string_view kOwnDirectory = ".cairn";
+constexpr uint64_t kMaxOwnerBytes = 4096;
+
 // A job is looked at so often though nothing is known to have changed: somebody may have changed the mirror.
 constexpr absl::Duration kLookEach = absl::Minutes(10);
 // So often it is looked whether a load still reads a deleted copy.
@@ -173,6 +176,33 @@ absl::StatusOr<std::shared_ptr<Mirror::Side>> Mirror::Opened() {
   return side_;
 }
 
+absl::StatusOr<bool> Mirror::BelongsToRoot(Storage& storage) const {
+  const std::string root = root_.storage().root();
+  const auto other = [&](const std::string& what, const std::string& then) {
+    return MakeError(
+        Reason::kRootInUse, absl::StrCat(options_.address, " is no mirror of ", root, ": ", what),
+        {{"root", options_.address}, {"next", absl::StrCat("Give --mirror a place where nothing is. ", then)}});
+  };
+  const auto owner = storage.Read(kOwnerPath, kMaxOwnerBytes);
+  if (owner.ok() && *owner == absl::StrCat(root, "\n")) return true;
+  if (owner.ok()) {
+    return other(absl::StrCat("it is that of ", *owner),
+                 absl::StrCat("Or, if this root took the other's place, remove ", storage.FullPath(kOwnerPath),
+                              " and put the name of this root there."));
+  }
+  if (!HasReason(owner.status(), Reason::kFileMissing)) return owner.status();
+  const auto entries = storage.List("");
+  if (HasReason(entries.status(), Reason::kFileMissing)) return false;
+  CAIRN_RETURN_IF_ERROR(entries.status());
+  for (const Storage::Entry& entry : *entries) {
+    if (entry.name != kOwnDirectory) {
+      return other(absl::StrCat("nobody mirrored there yet, and it has ", entry.name),
+                   "Checkpoints that stand there could be replaced.");
+    }
+  }
+  return false;
+}
+
 absl::Status Mirror::Hold() {
   CAIRN_ASSIGN_OR_RETURN(held_side_, Opened());
   Storage& storage = *held_side_->storage;
@@ -184,8 +214,12 @@ absl::Status Mirror::Hold() {
     lock_.reset();
   }
   refreshed_ = refreshed;
+  CAIRN_ASSIGN_OR_RETURN(const bool belongs, BelongsToRoot(storage));
   CAIRN_ASSIGN_OR_RETURN(auto lock, storage.TakeRoot());
   CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
+  if (!belongs) {
+    CAIRN_RETURN_IF_ERROR(storage.PutIfAbsent(kOwnerPath, absl::StrCat(root_.storage().root(), "\n")).status());
+  }
   // Versions that know no deletions and lineages would misread what is copied.
   CAIRN_RETURN_IF_ERROR(lock->RaiseFormat());
   lock_ = std::move(lock);
@@ -450,6 +484,7 @@ bool Mirror::InUse(const std::string& job, int64_t step) const {
 
 absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, std::optional<int64_t> step, bool fallback) {
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<Side> side, Opened());
+  CAIRN_RETURN_IF_ERROR(BelongsToRoot(*side->storage).status());
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> at_root, root_.ReadJob(job));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> there, side->checkpoints.ReadJob(job));
   std::set<int64_t> gone;

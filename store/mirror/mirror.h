@@ -49,6 +49,9 @@ struct MirrorOptions {
 // it runs. Only Find waits for storage; all else answers from what that thread has seen last.
 class Mirror {
  public:
+  // This file at a mirror names its root in one line, so that nobody's checkpoints are taken for copies.
+  static constexpr char kOwnerPath[] = ".cairn/mirror-of";
+
   // `root`: what is copied. Both must outlive the mirror, and its thread if Stop returns false.
   Mirror(MirrorOptions options, CheckpointStore& root, const Clock& clock);
   // Must not run while the thread does: call Stop first.
@@ -147,6 +150,9 @@ class Mirror {
   // Returns a job to look at now; nothing if there is none.
   std::optional<std::string> TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<Side>> Opened();
+  // Returns whether the mirror was made for this root; false if nothing stands there yet. FAILED_PRECONDITION
+  // (ROOT_IN_USE): it is another root's, or has files and is nobody's mirror.
+  absl::StatusOr<bool> BelongsToRoot(Storage& storage) const;
   // Opens the mirror and takes its lock, unless that is done.
   absl::Status Hold();
   absl::StatusOr<Records> ReadBoth(const std::string& job);

@@ -274,3 +274,38 @@ def test_a_mirror_that_cannot_be_is_refused_at_the_start(tmp_path, flags, words)
                             capture_output=True, text=True)
     assert result.returncode == 2 and words in result.stderr + result.stdout, result.stderr
     assert "next" in result.stderr
+
+
+def test_a_root_of_its_own_is_not_taken_for_a_mirror(tmp_path):
+    """Its checkpoints are neither replaced nor loaded."""
+    other, root = tmp_path / "other", tmp_path / "root"
+    with cairn.local.Cluster(ranks=RANKS, root=str(other)) as cluster:
+        save(cluster, 10, 20)
+    before = {path: data for path, data in files_below(other).items() if path.startswith("demo/")}
+    with cluster_of(root, str(other), "--mirror-keep-last=1") as cluster:
+        with pytest.raises(cairn.Error) as error:
+            load(cluster)
+        assert error.value.reason == "ROOT_IN_USE", error.value
+        save(cluster, 10, 30)
+        deadline = time.monotonic() + 30
+        while "nobody mirrored there" not in (answer := ask(cluster, "list", "demo")):
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.1)
+    assert {path: data for path, data in files_below(other).items() if path.startswith("demo/")} == before
+
+
+def test_a_copy_of_an_earlier_commit_is_not_loaded_in_the_place_of_a_damaged_one(tmp_path):
+    root, mirror = tmp_path / "root", tmp_path / "mirror"
+    with cluster_of(root, str(mirror)) as cluster:
+        save(cluster, 10)
+        await_states(cluster, {10: "MIRRORED"})
+    with cairn.local.Cluster(ranks=RANKS, root=str(root)) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(10, state_of(11, rank), overwrite=True).wait())
+    (newest,) = {path.parent for path in (root / "demo" / f"{10:012}").rglob("*-bin*.safetensors")
+                 if path.parent.name != "0001"}
+    next(newest.glob("*-bin*.safetensors")).unlink()
+    with cluster_of(root, str(mirror)) as cluster:
+        for step in (10, None):
+            with pytest.raises(cairn.Error) as error:
+                load(cluster, step)
+            assert error.value.reason in ("FILE_MISSING", "NOT_COMMITTED"), error.value
