@@ -52,3 +52,16 @@ def store(request, tmp_path_factory):
 def endpoint(store):
     """The address of a store with the bucket "models"."""
     return store.endpoint
+
+
+@pytest.fixture
+def use(endpoint, monkeypatch):
+    """Sets what processes need to use a store, for this one: use(ENDPOINT)."""
+
+    def use(address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+    use(endpoint)
+    return use

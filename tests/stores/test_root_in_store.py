@@ -4,27 +4,13 @@ import os
 import subprocess
 
 import numpy as np
-import pytest
 
 import cairn
 from stores.fault_proxy import FaultProxy
-from stores.server import ACCESS, SECRET, amazons_client
+from stores.server import amazons_client
 from testing.ranks import blank, noise, on_ranks, rows
 
 WHOLE = {"large": noise((4096, 1400), np.float32, 1), "small": noise((33, 17), np.float16, 2)}
-
-
-@pytest.fixture
-def use(endpoint, monkeypatch):
-    """Sets what processes need to use a store, for this one: use(ENDPOINT)."""
-
-    def use(address):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-
-    use(endpoint)
-    return use
 
 
 def save_and_load(root: str) -> None:
