@@ -15,14 +15,14 @@ from stores.fault_proxy import FaultProxy
 from stores.server import amazons_client
 from stores.test_exports import Bucket
 from stores.test_foreign_sources import Replacing
-from stores.test_root_in_store import assert_parts_have_no_gaps, use  # noqa: F401  a fixture
+from stores.test_root_in_store import assert_parts_have_no_gaps
 from testing.ranks import command
 
 CAIRN = str(cairn.local.binary("cairn"))
 
 
 @pytest.fixture
-def bucket(use, endpoint):  # noqa: F811
+def bucket(use, endpoint):
     return Bucket(amazons_client(endpoint))
 
 
@@ -281,7 +281,7 @@ def test_what_cannot_be_is_refused_by_name(bucket, text, tmp_path, monkeypatch, 
     assert bucket.client.list_multipart_uploads(Bucket="models").get("Uploads", []) == []
 
 
-def test_without_access_the_bucket_is_named_at_once(bucket, text, use, tmp_path, monkeypatch):  # noqa: F811
+def test_without_access_the_bucket_is_named_at_once(bucket, text, use, tmp_path, monkeypatch):
     begun = time.monotonic()
     use("http://127.0.0.1:1")
     refused = corpus("shuffle", "s3://models/x", "--output", tmp_path / "x", expect=1).stderr
@@ -289,7 +289,7 @@ def test_without_access_the_bucket_is_named_at_once(bucket, text, use, tmp_path,
     assert time.monotonic() - begun < 60
 
 
-def test_a_disturbed_store_only_slows(bucket, use, endpoint, text, tmp_path):  # noqa: F811
+def test_a_disturbed_store_only_slows(bucket, use, endpoint, text, tmp_path):
     source = put(bucket, "corpus/disturbed/raw", text / "raw")
     where = tmp_path / "out"
     where.mkdir()
@@ -313,7 +313,7 @@ def test_a_disturbed_store_only_slows(bucket, use, endpoint, text, tmp_path):  #
 
 
 @pytest.mark.parametrize("what", ["shuffle", "preprocess"])
-def test_an_object_that_is_replaced_in_the_middle_is_refused(bucket, use, endpoint, text, tmp_path, what):  # noqa: F811
+def test_an_object_that_is_replaced_in_the_middle_is_refused(bucket, use, endpoint, text, tmp_path, what):
     source = put(bucket, f"corpus/replaced/{what}", text / "raw")
     key = f"corpus/replaced/{what}/b.jsonl"
     content = (text / "raw" / "b.jsonl").read_bytes()
@@ -332,7 +332,7 @@ def test_an_object_that_is_replaced_in_the_middle_is_refused(bucket, use, endpoi
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_command_that_is_stopped_leaves_nothing_half(bucket, use, endpoint, text, tmp_path, how):  # noqa: F811
+def test_a_command_that_is_stopped_leaves_nothing_half(bucket, use, endpoint, text, tmp_path, how):
     prefix = f"corpus/stopped-{how.name}"
     bucket.client.put_object(Bucket="models", Key=f"{prefix}/x", Body=b"the old one")
     large = tmp_path / "large"
@@ -360,7 +360,7 @@ def test_a_command_that_is_stopped_leaves_nothing_half(bucket, use, endpoint, te
     assert bucket.client.get_object(Bucket="models", Key=f"{prefix}/x")["Body"].read() == (tmp_path / "x").read_bytes()
 
 
-def test_the_index_comes_last(bucket, use, endpoint, text):  # noqa: F811
+def test_the_index_comes_last(bucket, use, endpoint, text):
     proxy = FaultProxy(endpoint)
     use(proxy.endpoint)
     try:

@@ -14,13 +14,13 @@ import cairn
 import cairn.torch
 from stores.fault_proxy import FaultProxy
 from stores.server import amazons_client
-from stores.test_root_in_store import assert_parts_have_no_gaps, use  # noqa: F401  a fixture
+from stores.test_root_in_store import assert_parts_have_no_gaps
 from testing.dcp import assert_equal, state, tensor
 from testing.ranks import command, command_json
 
 
 @pytest.fixture
-def bucket(use, endpoint):  # noqa: F811
+def bucket(use, endpoint):
     return Bucket(amazons_client(endpoint))
 
 
@@ -122,7 +122,7 @@ def test_a_prefix_below_a_root_is_refused(bucket, tmp_path):
     assert bucket.keys("exports/a-root") == before
 
 
-def test_an_export_that_fails_leaves_nothing(bucket, use, endpoint, tmp_path):  # noqa: F811
+def test_an_export_that_fails_leaves_nothing(bucket, use, endpoint, tmp_path):
     saved(tmp_path / "root", weights())
     bins = sorted((tmp_path / "root").rglob("*.safetensors"))
     content = bytearray(bins[-1].read_bytes())
@@ -140,7 +140,7 @@ def test_an_export_that_fails_leaves_nothing(bucket, use, endpoint, tmp_path):  
     assert bucket.keys("exports/failed") == [] and bucket.uploads("exports/failed") == []
 
 
-def test_the_index_comes_last(bucket, use, endpoint, tmp_path):  # noqa: F811
+def test_the_index_comes_last(bucket, use, endpoint, tmp_path):
     saved(tmp_path / "root", weights())
     proxy = FaultProxy(endpoint)
     use(proxy.endpoint)
@@ -160,7 +160,7 @@ def test_the_index_comes_last(bucket, use, endpoint, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_export_that_is_stopped_can_be_made_anew(bucket, use, endpoint, tmp_path, how):  # noqa: F811
+def test_an_export_that_is_stopped_can_be_made_anew(bucket, use, endpoint, tmp_path, how):
     saved(tmp_path / "root", weights())
     prefix = f"exports/stopped-{how.name}"
     proxy = FaultProxy(endpoint)
@@ -185,7 +185,7 @@ def test_an_export_that_is_stopped_can_be_made_anew(bucket, use, endpoint, tmp_p
     assert any(key.endswith("index.json") for key in bucket.keys(prefix))
 
 
-def test_a_disturbed_store_only_slows_an_export(bucket, use, endpoint, tmp_path):  # noqa: F811
+def test_a_disturbed_store_only_slows_an_export(bucket, use, endpoint, tmp_path):
     value = weights(2)
     saved(tmp_path / "root", value)
     proxy = FaultProxy(endpoint, probability=0.15, kinds=("slow_down", "late_error", "reset", "late_reset"))
@@ -199,7 +199,7 @@ def test_a_disturbed_store_only_slows_an_export(bucket, use, endpoint, tmp_path)
     assert sum(proxy.met.values()) > 0
 
 
-def test_an_import_larger_than_its_memory_goes_into_a_root_in_a_store(bucket, use, endpoint, tmp_path):  # noqa: F811
+def test_an_import_larger_than_its_memory_goes_into_a_root_in_a_store(bucket, use, endpoint, tmp_path):
     (tmp_path / "model").mkdir()
     value = {f"w{n}": tensor((2_375_001,), torch.float32, n) for n in range(8)}
     safetensors.torch.save_file(value, tmp_path / "model" / "model.safetensors", {"format": "pt"})

@@ -16,7 +16,6 @@ import cairn
 import cairn.torch
 from stores.fault_proxy import FaultProxy
 from stores.server import amazons_client
-from stores.test_root_in_store import use  # noqa: F401  a fixture
 from testing.dcp import assert_equal, state, tensor, write
 from testing.ranks import blank, command, command_json, noise, on_ranks, reasons, rows
 
@@ -24,7 +23,7 @@ GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture
-def put(use, endpoint):  # noqa: F811
+def put(use, endpoint):
     """Puts a file or all files of a directory below a prefix: put(PATH, PREFIX). Returns the address."""
     client = amazons_client(endpoint)
 
@@ -120,7 +119,7 @@ def test_a_state_dict_is_loaded_from_a_directory_of_torch(put, tmp_path):
     assert_equal(target, state(1))
 
 
-def test_the_header_of_a_file_takes_one_request(put, use, endpoint, tmp_path):  # noqa: F811
+def test_the_header_of_a_file_takes_one_request(put, use, endpoint, tmp_path):
     sharded(tmp_path / "model")
     source = put(tmp_path / "model", "counted/model")
     proxy = FaultProxy(endpoint)
@@ -151,7 +150,7 @@ class Replacing(FaultProxy):
 
 
 @pytest.mark.parametrize("way", ["load", "import"])
-def test_a_file_that_is_replaced_after_the_plan_is_refused(put, use, endpoint, tmp_path, way):  # noqa: F811
+def test_a_file_that_is_replaced_after_the_plan_is_refused(put, use, endpoint, tmp_path, way):
     for name, seed in (("model", 1), ("other", 2)):
         (tmp_path / name).mkdir()
         safetensors.torch.save_file({"a": tensor((64, 64), torch.float32, seed)}, tmp_path / name / "w.safetensors")
@@ -215,7 +214,7 @@ def test_a_latest_that_leads_out_of_its_directory_is_refused(put, tmp_path):
     ("az://models/model", "s3://BUCKET/PREFIX"),
     ("s3://models/model?endpoint=http://store:9000", "set AWS_ENDPOINT_URL_S3"),
 ])
-def test_what_is_no_source_is_refused_with_what_to_do(use, tmp_path, source, says):  # noqa: F811
+def test_what_is_no_source_is_refused_with_what_to_do(use, tmp_path, source, says):
     for arguments in (("import", source, "--to", "demo@3"), ("diff", source, source)):
         refused = command(*arguments, "--root", str(tmp_path / "root"), expect=1).stderr
         if arguments[0] == "import" or "Check" not in says:
