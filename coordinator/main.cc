@@ -79,7 +79,6 @@ struct Settings {
 
 // Returns whether one of two roots is the other one, or below it, by their names.
 bool IsAtOrBelow(std::string_view place, std::string_view root) {
-  while (root.size() > 1 && root.ends_with('/')) root.remove_suffix(1);
   return place.starts_with(root) && (place.size() == root.size() || root == "/" || place[root.size()] == '/');
 }
 
@@ -87,14 +86,16 @@ absl::StatusOr<std::optional<MirrorOptions>> ReadMirrorFlags(const Flags& flags)
   CAIRN_ASSIGN_OR_RETURN(const MirrorRule rule, ParseMirrorRule(flags.mirror_steps, flags.mirror_keep_last));
   if (flags.mirror.empty()) return std::nullopt;
   CAIRN_ASSIGN_OR_RETURN(std::string address, FullNameOf(flags.mirror));
-  while (address.size() > 1 && address.ends_with('/')) address.pop_back();
-  if (IsAtOrBelow(address, flags.root) || IsAtOrBelow(flags.root, address)) {
+  address = CanonicalNameOf(address);
+  const std::string root = CanonicalNameOf(flags.root);
+  if (IsAtOrBelow(address, root) || IsAtOrBelow(root, address)) {
     return MakeError(Reason::kBadRequest,
-                     absl::StrCat("the mirror ", address, " and the root ", flags.root, " lie within each other"),
+                     absl::StrCat("the mirror ", address, " and the root ", root, " lie within each other"),
                      {{"next", "Give the mirror a place outside of the root, best in another storage."}});
   }
   MirrorOptions mirror;
   mirror.address = address;
+  mirror.root = root;
   mirror.rule = rule;
   mirror.open = [address] { return OpenStorage(address, /*create=*/true); };
   return mirror;

@@ -21,9 +21,11 @@ absl::StatusOr<int64_t> TaggedStep(const CheckpointName& name, const std::vector
 
 absl::StatusOr<CheckpointName> WithoutTag(CoordinatorClient& client, const CheckpointName& name) {
   if (name.tag.empty()) return name;
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(client, name.job));
+  CAIRN_ASSIGN_OR_RETURN(CheckpointList listed, ListWithMirror(client, name.job));
+  std::vector<v1::Checkpoint>& steps = listed.checkpoints;
+  steps.insert(steps.end(), listed.only_at_mirror.begin(), listed.only_at_mirror.end());
   CheckpointName found = name;
-  CAIRN_ASSIGN_OR_RETURN(found.step, TaggedStep(name, listed));
+  CAIRN_ASSIGN_OR_RETURN(found.step, TaggedStep(name, steps));
   found.tag.clear();
   return found;
 }

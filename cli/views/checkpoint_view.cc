@@ -124,7 +124,7 @@ nlohmann::ordered_json MirrorToJson(const v1::Mirror& mirror) {
 std::string MirrorText(const v1::Mirror& mirror) {
   std::string text = absl::StrCat("mirror ", ForTerminal(mirror.address()), ": ");
   if (mirror.steps_waiting() == 0) {
-    absl::StrAppend(&text, "no step waits");
+    absl::StrAppend(&text, mirror.has_error() ? "it is not known what it has" : "no step waits");
   } else {
     absl::StrAppend(&text, mirror.steps_waiting(), mirror.steps_waiting() == 1 ? " step waits" : " steps wait");
   }

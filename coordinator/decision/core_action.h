@@ -71,6 +71,8 @@ struct PlanLoad {
   std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
   bool fallback = false;        // ... that is not proven to be damaged
+  // Steps in whose files at the root an earlier load has found damage: another copy is better, if there is one.
+  std::set<int64_t> damaged;
   // Storage is read for these steps only, and not for every checkpoint that the job ever had. Null: for all.
   std::shared_ptr<const KnownSteps> known;
   std::vector<std::string> layout;

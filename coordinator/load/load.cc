@@ -291,10 +291,10 @@ std::string Load::CallsDigest() const {
   return digester.Finish();
 }
 
-News Load::Advance(const JobContext& context) {
+News Load::Advance(const JobContext& context, const std::set<int64_t>& damaged) {
   // One step makes the next one possible.
   for (Told last = told(); !ended(); last = told()) {
-    AdvanceOnce(context);
+    AdvanceOnce(context, damaged);
     if (told() == last) break;
   }
   const Told before = std::exchange(told_, told());
@@ -303,7 +303,7 @@ News Load::Advance(const JobContext& context) {
   return news;
 }
 
-void Load::AdvanceOnce(const JobContext& context) {
+void Load::AdvanceOnce(const JobContext& context, const std::set<int64_t>& damaged) {
   if (!CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
   const std::vector<int> awaited = Awaited(context);
   std::vector<int> late;
@@ -328,7 +328,7 @@ void Load::AdvanceOnce(const JobContext& context) {
   if (!AllBegun(context)) return;
   if (!has_plan()) {
     if (ticket_ != 0 || !awaited.empty() || !CheckAgreement(context)) return;
-    Plan(context);
+    Plan(context, damaged);
     return;
   }
   if (!CheckExchange(context)) return;
@@ -340,12 +340,13 @@ void Load::AdvanceOnce(const JobContext& context) {
   SetPhase(v1::Phase::DONE, context);
 }
 
-void Load::Plan(const JobContext& context) {
+void Load::Plan(const JobContext& context, const std::set<int64_t>& damaged) {
   PlanLoad make;
   make.number = id_;
   make.step = wanted_step();
   make.strict = ranks_.front().state.strict();
   make.fallback = ranks_.front().state.fallback();
+  make.damaged = damaged;
   make.known = context.known_steps;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     make.layout.push_back(ranks_[i].state.layout_digest());

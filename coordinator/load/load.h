@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,8 +74,10 @@ class Load {
   // Says that the rank's agent has come, is lost, or has another trainer.
   News OnMember(int rank, const JobContext& context);
   // Takes every step that follows from the state and the time. It looks at every rank; see Save::Advance for when, and
-  // for its news.
-  News Advance(const JobContext& context);
+  // for its news. `damaged`: see PlanLoad.
+  News Advance(const JobContext& context, const std::set<int64_t>& damaged);
+  // The step in whose files at the root this load has found damage; nothing if there is none.
+  std::optional<int64_t> damaged_step() const;
   void Fail(absl::Status error, const JobContext& context);
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const JobContext& context);
 
@@ -145,8 +148,8 @@ class Load {
   std::string group_user() const { return absl::StrCat("load ", id_); }
   // Unspecified while it is not decided, and if NCCL is not wanted.
   v1::Transport exchange_transport() const;
-  void AdvanceOnce(const JobContext& context);
-  void Plan(const JobContext& context);
+  void AdvanceOnce(const JobContext& context, const std::set<int64_t>& damaged);
+  void Plan(const JobContext& context, const std::set<int64_t>& damaged);
   void SetPhase(v1::Phase::Value phase, const JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
   uint64_t Line() const;

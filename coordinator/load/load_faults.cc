@@ -182,6 +182,11 @@ bool Load::CheckErrors(const JobContext& context) {
   return false;
 }
 
+std::optional<int64_t> Load::damaged_step() const {
+  const bool found = phase_ == v1::Phase::FAILED && has_plan() && plan_.IsStep() && plan_.mirror.empty();
+  return found && IsDamage(error_) ? std::optional(plan_.step) : std::nullopt;
+}
+
 absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) const {
   const std::optional<int64_t> step = wanted_step();
   if (!IsDamage(error) || !step.has_value()) return error;

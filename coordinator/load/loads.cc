@@ -14,6 +14,7 @@ namespace {
 // the others are ending, each within half a second. Further calls wait.
 constexpr size_t kMaxActive = 32;
 constexpr size_t kEndedKept = 16;
+constexpr size_t kDamagedKept = 64;
 
 bool IsCurrent(const Member& member, const v1::LoadState& state) {
   return member.state.trainer().attached() && member.state.trainer().incarnation() == state.trainer_incarnation();
@@ -66,8 +67,12 @@ News Loads::OnMember(int rank, const JobContext& context) {
 News Loads::Advance(const JobContext& context) {
   News news;
   for (Load& load : loads_) {
-    const News of_load = load.Advance(context);
-    if (of_load.step && load.ended()) Remember(load, context.members);
+    const News of_load = load.Advance(context, damaged_);
+    if (of_load.step && load.ended()) {
+      Remember(load, context.members);
+      if (const std::optional<int64_t> step = load.damaged_step(); step.has_value()) damaged_.insert(*step);
+      if (damaged_.size() > kDamagedKept) damaged_.erase(damaged_.begin());
+    }
     news += of_load;
   }
   return news;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,8 @@ class Loads {
   // The newest call of each rank's trainer whose operation has ended, by rank. Trainers count their calls, so older
   // ones need not be remembered.
   std::map<int, Call> newest_;
+  // The latest steps in whose files at the root loads have found damage.
+  std::set<int64_t> damaged_;
 };
 
 }  // namespace cairn

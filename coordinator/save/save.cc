@@ -226,7 +226,8 @@ void Save::AdvanceForward(const JobContext& context) {
                                               [](const SaveRank& rank) { return rank.state.allow_dropped_names(); });
     reserve.overwrite =
         std::all_of(ranks_.begin(), ranks_.end(), [](const SaveRank& rank) { return rank.state.overwrite(); });
-    reserve.left_behind = context.lineage->LeftBehindBy(ResumedFrom(ranks_.front().state));
+    reserve.resumed = ResumedFrom(ranks_.front().state);
+    reserve.left_behind = context.lineage->LeftBehindBy(reserve.resumed);
     reserve.ticket = reserve_ticket_;
     context.Do(std::move(reserve));
     return;

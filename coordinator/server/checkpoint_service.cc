@@ -324,12 +324,12 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
           entry = ListedCheckpoint(asked.job(), step, lineage);
           entry.set_coordinator_epoch(self.options_.coordinator_epoch);
           entry.set_revision(1);
-          if (self.mirror_ != nullptr) *entry.mutable_mirror() = self.mirror_->Describe(asked.job(), step.step);
+          if (self.mirror_ != nullptr) *entry.mutable_mirror() = self.mirror_->view().Describe(asked.job(), step.step);
         }
         if (self.mirror_ == nullptr) return page;
-        *page.mutable_mirror() = self.mirror_->View(asked.job());
+        *page.mutable_mirror() = self.mirror_->view().DescribeMirror(asked.job(), !steps.empty());
         if (!page.next_page_token().empty()) return page;
-        for (v1::Checkpoint& checkpoint : self.mirror_->OnlyThere(asked.job())) {
+        for (v1::Checkpoint& checkpoint : self.mirror_->view().OnlyThere(asked.job())) {
           *page.add_mirror_only_checkpoints() = std::move(checkpoint);
         }
         return page;

@@ -40,7 +40,7 @@ class CoordinatorMetrics final : public prometheus::Collectable {
     absl::Duration stopped = absl::ZeroDuration();  // as Dispatcher::Strain
     absl::Duration deaf = absl::ZeroDuration();
     std::vector<std::pair<std::string, uint64_t>> refusals;  // by what was asked for
-    std::optional<Mirror::Counts> mirror = std::nullopt;
+    std::optional<MirrorCounts> mirror = std::nullopt;
   };
   explicit CoordinatorMetrics(std::function<Now()> now);
 

@@ -115,7 +115,7 @@ TEST_F(CoordinatorMetricsTest, Collect_JobsOfNow_AreGauges) {
 TEST_F(CoordinatorMetricsTest, Collect_AMirror_HasItsOwnSeries) {
   EXPECT_FALSE(Has("cairn_mirror_"));
   now_.mirror =
-      Mirror::Counts{.steps_copied = 3, .bytes_copied = 1000, .failures = 2, .steps_waiting = 5, .reachable = true};
+      MirrorCounts{.steps_copied = 3, .bytes_copied = 1000, .failures = 2, .steps_waiting = 5, .reachable = true};
   EXPECT_TRUE(Has("cairn_mirror_reachable 1")) << Text();
   EXPECT_TRUE(Has("cairn_mirror_waiting_steps 5"));
   EXPECT_TRUE(Has("cairn_mirror_steps_total 3"));

@@ -1,7 +1,9 @@
 #include "coordinator/server/executor.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/overloaded.h"
+#include "common/base/random_id.h"
 #include "common/base/version.h"
 #include "common/format/import_writer.h"
 #include "common/process/log.h"
@@ -135,10 +138,20 @@ absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAtte
     CAIRN_RETURN_IF_ERROR(CheckNames(job, action, plan));
   }
   if (mirror_ == nullptr) return attempts_.Reserve(job, action);
+  CAIRN_RETURN_IF_ERROR(mirror_->MayReplace(job, action));
   // A root that was lost had attempts of the same numbers, and the mirror may have them.
   ReserveAttempt above = action;
-  above.above = std::max(above.above, mirror_->HighestAttempt(job, action.step));
+  above.above = std::max(above.above, mirror_->view().HighestAttempt(job, action.step));
   return attempts_.Reserve(job, above);
+}
+
+Lineage Executor::AfterMirror(const std::string& job, Lineage lineage) const {
+  const uint64_t sequence = mirror_->view().Sequence(job);
+  // The root's first commit of a job, by a training that has loaded nothing, though the mirror has checkpoints of a
+  // root that was lost: the training builds on none of them, so it begins a line of its own.
+  if (sequence > 0 && lineage.sequence == 1 && !lineage.continues_step.has_value()) lineage.line = RandomId();
+  lineage.sequence = std::max(lineage.sequence, sequence + 1);
+  return lineage;
 }
 
 absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeManifest& action) {
@@ -163,10 +176,7 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   commit.writer = absl::StrCat("cairn ", std::string(kVersion));
   CAIRN_ASSIGN_OR_RETURN(Manifest manifest, plan.MakeManifest(results, commit));
   manifest.lineage = action.lineage;
-  // The mirror may have later commits than the root, if a root was lost.
-  if (mirror_ != nullptr) {
-    manifest.lineage.sequence = std::max(manifest.lineage.sequence, mirror_->Sequence(job) + 1);
-  }
+  if (mirror_ != nullptr) manifest.lineage = AfterMirror(job, manifest.lineage);
   manifest.metrics = action.metrics;
   std::sort(manifest.metrics.begin(), manifest.metrics.end(),
             [](const Metric& a, const Metric& b) { return a.name < b.name; });
@@ -192,30 +202,50 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 
 absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
   absl::StatusOr<ChangedSteps> changed = Change(job, action);
+  if (mirror_ == nullptr) return changed;
   const auto* deletion = std::get_if<DeleteStep>(&action.change);
-  // A step of a root that was lost stands only at the mirror.
-  const bool none = deletion != nullptr && HasReason(changed.status(), Reason::kNotCommitted);
-  if (mirror_ == nullptr || (!changed.ok() && !none)) return changed;
-  if (deletion == nullptr) {
-    mirror_->Look(job);
+  const auto* tag = std::get_if<TagStep>(&action.change);
+  const bool none = HasReason(changed.status(), Reason::kNotCommitted);
+  const bool repeated =
+      deletion != nullptr && changed.ok() && changed->deleted.size() == changed->deleted_before.size();
+  const bool untags = tag != nullptr && !tag->step.has_value() && changed.ok();
+  if (none || repeated || untags) {
+    // The step may stand only at the mirror.
+    absl::StatusOr<std::optional<ChangedSteps>> there = mirror_->Change(job, action);
+    CAIRN_RETURN_IF_ERROR(there.status());
+    if (!there->has_value()) return changed;
+    if (!untags) return **std::move(there);
+    changed->untagged.insert(changed->untagged.end(), (*there)->untagged.begin(), (*there)->untagged.end());
     return changed;
   }
-  const bool follows = mirror_->Delete(job, deletion->step, deletion->cause);
-  if (none && follows) changed = ChangedSteps();
-  if (changed.ok()) changed->mirror_follows = follows;
+  if (!changed.ok()) return changed;
+  if (deletion != nullptr) {
+    const std::optional<MirrorStep> seen = mirror_->view().Find(job, deletion->step);
+    changed->mirror_follows = seen.has_value() && seen->mirrored != 0;
+  }
+  mirror_->Look(job);
   return changed;
 }
 
 absl::StatusOr<ChangedSteps> Executor::Change(const std::string& job, const ChangeSteps& action) {
   const auto prune_with_mirror = [&](PruneSteps prune) {
-    if (mirror_ != nullptr) prune.awaits_mirror = [&](int64_t step) { return mirror_->Awaits(job, step); };
+    if (mirror_ != nullptr) {
+      prune.awaits_mirror = [&](int64_t step) { return mirror_->view().Awaits(job, step); };
+      prune.is_safe_elsewhere = [&](int64_t step) { return mirror_->MayRulesDelete(job, step); };
+    }
     return deletions_.Prune(job, prune);
+  };
+  const auto tag_with_mirror = [&](const TagStep& tag) -> absl::StatusOr<ChangedSteps> {
+    const std::optional<int64_t> taken =
+        mirror_ == nullptr || !tag.step.has_value() ? std::nullopt : mirror_->view().OnlyThereWithTag(job, tag.tag);
+    if (taken.has_value() && taken != tag.step) return DeletionStore::TagIsTaken(job, tag.tag, *taken);
+    return deletions_.Tag(job, tag);
   };
   return std::visit(Overloaded{
                         [&](const DeleteStep& one) { return deletions_.Delete(job, one, action.latest); },
                         [&](const DeleteReplaced& replaced) { return deletions_.Delete(job, replaced); },
                         [&](const PinStep& pin) { return deletions_.Pin(job, pin); },
-                        [&](const TagStep& tag) { return deletions_.Tag(job, tag); },
+                        [&](const TagStep& tag) { return tag_with_mirror(tag); },
                         [&](const PruneSteps& prune) { return prune_with_mirror(prune); },
                         [&](const SetRetention& policy) { return deletions_.SetPolicy(job, policy); },
                     },
@@ -263,41 +293,72 @@ absl::StatusOr<Executor::Source> Executor::FindAtRoot(const std::string& job, co
   return found;
 }
 
-absl::StatusOr<Executor::Source> Executor::FindSource(const std::string& job, const PlanLoad& action) {
-  absl::StatusOr<Source> at_root = FindAtRoot(job, action);
+absl::StatusOr<std::optional<Executor::Source>> Executor::FindAtMirror(const std::string& job, const PlanLoad& action,
+                                                                       const absl::StatusOr<Source>& at_root) {
   const absl::Status& refused = at_root.status();
   const bool nothing = HasReason(refused, Reason::kNotCommitted);
-  // Who wants no other step than the latest gets no other copy of an older one either.
-  const bool damaged = IsProvenDamage(refused) && (action.step.has_value() || action.fallback);
-  if (mirror_ != nullptr && (nothing || damaged)) {
-    absl::StatusOr<Mirror::Found> mirrored = mirror_->Find(job, action.step, action.fallback);
-    if (mirrored.ok()) {
-      // A step that the root knows is only replaced by a copy of the same commit.
-      const StepRecord known = checkpoints_.ReadStep(job, mirrored->manifest->step);
-      const StoredAttempt* own = known.deciding();
-      if (own != nullptr && (own->attempt != mirrored->manifest->attempt ||
-                             (own->stands() && !own->repaired && own->time != mirrored->manifest->commit_time))) {
-        return at_root;
-      }
-      Log(LogLevel::kWarn, "load_from_mirror",
-          {{"job", job}, {"step", mirrored->manifest->step}, {"mirror", mirror_->address()}, {"root", refused}});
-      return Source{std::move(mirrored->manifest), std::move(mirrored->passed_over), std::move(mirrored->directory),
-                    std::move(mirrored->hold)};
-    }
+  if (!at_root.ok() && !nothing && !IsProvenDamage(refused)) return std::nullopt;
+  int64_t above = -1;
+  bool damaged = false;
+  if (at_root.ok()) {
+    const int64_t step = at_root->manifest->step;
+    damaged = action.damaged.contains(step);
+    const bool later = !action.step.has_value() && (!at_root->passed_over.empty() || mirror_->HasLater(job, step));
+    if (!later && !damaged) return std::nullopt;
+    above = damaged ? step - 1 : step;
+  }
+  absl::StatusOr<Mirror::Found> found = action.step.has_value()
+                                            ? mirror_->Find(job, *action.step)
+                                            : mirror_->FindLatest(job, above, at_root.ok() || action.fallback);
+  if (!found.ok()) {
+    if (HasReason(found.status(), Reason::kNotCommitted)) return std::nullopt;
     // A training that is told that there is nothing begins anew.
-    if (nothing && !HasReason(mirrored.status(), Reason::kNotCommitted)) {
+    if (nothing) return found.status();
+    Log(LogLevel::kWarn, "not_loaded_from_mirror",
+        {{"job", job}, {"mirror", mirror_->address()}, {"error", found.status()}, {"root", refused}});
+    return std::nullopt;
+  }
+  const int64_t step = found->manifest->step;
+  Log(LogLevel::kWarn, "load_from_mirror",
+      {{"job", job},
+       {"step", step},
+       {"mirror", mirror_->address()},
+       {"root", !at_root.ok() ? std::string(refused.message())
+                : damaged     ? "an earlier load has found damage in its files"
+                              : absl::StrCat("its latest whole step is ", at_root->manifest->step)}});
+  Source source{std::move(found->manifest), {}, std::move(found->directory), std::move(found->hold)};
+  // A step may be damaged at both.
+  std::map<int64_t, absl::Status, std::greater<>> passed_over(found->passed_over.begin(), found->passed_over.end());
+  if (at_root.ok()) {
+    for (const auto& [newer, damage] : at_root->passed_over) {
+      if (newer > step) passed_over[newer] = damage;
+    }
+  }
+  source.passed_over.assign(passed_over.begin(), passed_over.end());
+  return source;
+}
+
+absl::StatusOr<Executor::Source> Executor::FindSource(const std::string& job, const PlanLoad& action) {
+  absl::StatusOr<Source> at_root = FindAtRoot(job, action);
+  if (mirror_ != nullptr) {
+    absl::StatusOr<std::optional<Source>> mirrored = FindAtMirror(job, action, at_root);
+    if (!mirrored.ok()) {
       ErrorMetadata metadata = {{"job", job}};
       if (!HasReason(mirrored.status(), Reason::kRootInUse)) {
         metadata.emplace_back("next",
                               "Try again when the mirror can be reached. To go on without it, start the coordinator "
                               "without --mirror.");
       }
-      return Annotate(mirrored.status(),
-                      absl::StrCat("the root has no such checkpoint of ", job, ", and the mirror ", mirror_->address(),
-                                   " does not say whether it has one"),
-                      metadata);
+      const std::string says =
+          IsProvenDamage(mirrored.status()) ? " has only damaged ones" : " does not say whether it has one";
+      return Annotate(
+          mirrored.status(),
+          absl::StrCat("the root has no such checkpoint of ", job, ", and the mirror ", mirror_->address(), says),
+          metadata);
     }
+    if (mirrored->has_value()) return **std::move(mirrored);
   }
+  const bool nothing = HasReason(at_root.status(), Reason::kNotCommitted);
   if (nothing && !action.step.has_value()) NoteFirstStart(job);
   return at_root;
 }

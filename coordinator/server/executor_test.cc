@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <regex>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -361,6 +362,8 @@ class MirroredExecutorTest : public ExecutorTest {
     Own(storage_->root());
     MirrorOptions options;
     options.address = directory_;
+    options.root = storage_->root();
+    options.settle = absl::ZeroDuration();
     options.open = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
       if (down_) return MakeError(Reason::kStorageError, "it is down");
       return std::unique_ptr<Storage>(*PosixStorage::Open(directory_, false));
@@ -369,10 +372,14 @@ class MirroredExecutorTest : public ExecutorTest {
     executor_ = std::make_unique<Executor>(*checkpoints_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), clock_, mirror_.get());
   }
-  ~MirroredExecutorTest() override { std::filesystem::remove_all(directory_); }
+  ~MirroredExecutorTest() override {
+    EXPECT_TRUE(mirror_->Stop(absl::Seconds(20)));
+    std::filesystem::remove_all(directory_);
+  }
 
-  absl::StatusOr<PlannedLoad> Load(std::optional<int64_t> step, bool fallback = false) {
+  absl::StatusOr<PlannedLoad> Load(std::optional<int64_t> step, bool fallback = false, std::set<int64_t> damaged = {}) {
     PlanLoad load;
+    load.damaged = std::move(damaged);
     load.step = step;
     load.fallback = fallback;
     load.layout = LayoutsOf({"a"});
@@ -382,7 +389,7 @@ class MirroredExecutorTest : public ExecutorTest {
   // Says whose mirror it is.
   void Own(const std::string& root) {
     std::filesystem::create_directories(absl::StrCat(directory_, "/.cairn"));
-    std::ofstream(absl::StrCat(directory_, "/", Mirror::kOwnerPath)) << root << "\n";
+    std::ofstream(absl::StrCat(directory_, "/", MirrorPlace::kOwnerPath)) << root << "\n";
   }
   void Lose(int64_t step) { std::filesystem::remove_all(absl::StrCat(root_, "/", StepDirectory(kJob, step))); }
   static std::string FileOf(int64_t step) {
@@ -399,7 +406,7 @@ TEST_F(MirroredExecutorTest, PlanLoad_TheMirrorIsOfAnotherRoot_TakesNothingFromI
   Lose(2);
   Own("/another/root");
   EXPECT_TRUE(HasReason(Load(std::nullopt).status(), Reason::kRootInUse)) << Load(std::nullopt).status();
-  std::filesystem::remove(absl::StrCat(directory_, "/", Mirror::kOwnerPath));
+  std::filesystem::remove(absl::StrCat(directory_, "/", MirrorPlace::kOwnerPath));
   EXPECT_TRUE(HasReason(Load(2).status(), Reason::kRootInUse)) << "a root of its own";
 }
 
@@ -438,14 +445,83 @@ TEST_F(MirroredExecutorTest, PlanLoad_AnOlderStepIsAtTheRoot_IsTakenForTheLatest
   EXPECT_EQ(Load(2)->mirror, directory_) << "who names a step gets it from where it is";
 }
 
+TEST_F(MirroredExecutorTest, PlanLoad_TheRootIsOlderThanTheMirror_TakesTheLatestOfBoth) {
+  Lose(2);
+  ASSERT_TRUE(mirror_->Start().ok());
+  const auto latest = Load(std::nullopt);
+  ASSERT_TRUE(latest.ok()) << latest.status();
+  EXPECT_EQ(latest->step, 2);
+  EXPECT_EQ(latest->mirror, directory_);
+}
+
+TEST_F(MirroredExecutorTest, PlanLoad_ALoadFoundDamage_TheNextOneTakesTheCopy) {
+  EXPECT_EQ(Load(2)->mirror, "");
+  EXPECT_EQ(Load(2, false, {2})->mirror, directory_);
+  const auto latest = Load(std::nullopt, true, {2});
+  EXPECT_EQ(latest->step, 2);
+  EXPECT_EQ(latest->mirror, directory_);
+  EXPECT_EQ(Load(1, false, {2})->mirror, "");
+  std::filesystem::remove(directory_ + FileOf(2));
+  EXPECT_EQ(Load(2, false, {2})->mirror, "") << "there is no better one";
+}
+
+TEST_F(MirroredExecutorTest, ReserveAttempt_OnlyTheMirrorHasTheStep_IsRefusedUnlessItIsLeftBehind) {
+  Lose(2);
+  ASSERT_TRUE(mirror_->Start().ok());
+  ASSERT_EQ(Load(std::nullopt)->step, 2);
+  ReserveAttempt save{2};
+  save.plan_digest = PlanSaveOf(LayoutsOf({"a"})).plan_digest;
+  const absl::Status refused = executor_->Run(kJob, save).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kStepCommitted)) << refused;
+  save.overwrite = true;
+  EXPECT_EQ(executor_->Run(kJob, save)->attempt, 2u) << "above that of the mirror";
+  ASSERT_TRUE(executor_->Run(kJob, ChangeSteps{PinStep{2}}).ok());
+  EXPECT_TRUE(HasReason(executor_->Run(kJob, save).status(), Reason::kCheckpointPinned));
+  save.overwrite = false;
+  save.resumed = ResumePoint{7, 1};
+  EXPECT_TRUE(executor_->Run(kJob, save).ok()) << "the training has resumed from step 1";
+}
+
+TEST_F(MirroredExecutorTest, Change_OnlyTheMirrorHasTheStep_IsDoneThereOrRefused) {
+  Lose(2);
+  ASSERT_TRUE(mirror_->Start().ok());
+  ASSERT_EQ(Load(std::nullopt)->step, 2);
+  ASSERT_TRUE(executor_->Run(kJob, ChangeSteps{TagStep{"gold", 2}}).ok());
+  EXPECT_TRUE(HasReason(executor_->Run(kJob, ChangeSteps{TagStep{"gold", 1}}).status(), Reason::kBadRequest))
+      << "another step has it";
+  EXPECT_TRUE(
+      HasReason(executor_->Run(kJob, ChangeSteps{DeleteStep{2, "a person"}}).status(), Reason::kCheckpointPinned));
+  EXPECT_EQ(executor_->Run(kJob, ChangeSteps{TagStep{"gold"}})->untagged, std::vector<int64_t>{2});
+  const auto deleted = executor_->Run(kJob, ChangeSteps{DeleteStep{2, "a person"}});
+  ASSERT_TRUE(deleted.ok()) << deleted.status();
+  EXPECT_TRUE(deleted->mirror_follows);
+  EXPECT_EQ(Load(std::nullopt)->step, 1);
+  EXPECT_TRUE(HasReason(executor_->Run(kJob, ChangeSteps{DeleteStep{9, "a person"}}).status(), Reason::kNotCommitted));
+}
+
+TEST_F(MirroredExecutorTest, Change_NobodyKnowsWhetherTheMirrorHasTheStep_IsAnError) {
+  Lose(2);
+  down_ = true;
+  for (const ChangeSteps& change : {ChangeSteps{DeleteStep{2, "a person"}}, ChangeSteps{PinStep{2}}}) {
+    EXPECT_TRUE(HasReason(executor_->Run(kJob, change).status(), Reason::kStorageError));
+  }
+}
+
 TEST_F(MirroredExecutorTest, PlanLoad_AFileIsMissing_TakesTheCopyOfAStepThatIsNamed) {
   std::filesystem::remove(root_ + FileOf(2));
   EXPECT_EQ(Load(2)->mirror, directory_);
-  EXPECT_TRUE(HasReason(Load(std::nullopt).status(), Reason::kFileMissing))
-      << "it must not pass over damage in silence";
-  EXPECT_EQ(Load(std::nullopt, /*fallback=*/true)->step, 1);
+  for (const bool fallback : {false, true}) {
+    EXPECT_EQ(Load(std::nullopt, fallback)->step, 2) << "it is the latest, wherever it is whole";
+    EXPECT_EQ(Load(std::nullopt, fallback)->mirror, directory_);
+  }
   std::filesystem::remove(directory_ + FileOf(2));
   EXPECT_TRUE(HasReason(Load(2).status(), Reason::kFileMissing));
+  EXPECT_TRUE(HasReason(Load(std::nullopt).status(), Reason::kFileMissing))
+      << "it must not pass over damage in silence";
+  const auto older = Load(std::nullopt, /*fallback=*/true);
+  EXPECT_EQ(older->step, 1);
+  EXPECT_EQ(older->mirror, "");
+  EXPECT_EQ(older->passed_over.size(), 1u);
 }
 
 TEST_F(MirroredExecutorTest, PlanLoad_APersonDeletedTheStep_IsNotFound) {

@@ -205,8 +205,8 @@ class CoordinatorServer::Impl {
   OperationLog operations_;
   const std::shared_ptr<CoordinatorMetrics> metrics_ = std::make_shared<CoordinatorMetrics>([this] {
     const Dispatcher::Strain strain = dispatcher_.strain();
-    std::optional<Mirror::Counts> mirror;
-    if (mirror_ != nullptr) mirror = mirror_->counts();
+    std::optional<MirrorCounts> mirror;
+    if (mirror_ != nullptr) mirror = mirror_->view().counts();
     return CoordinatorMetrics::Now{
         dispatcher_.Jobs(),
         dispatcher_.stalled_calls(),

@@ -21,27 +21,11 @@ std::vector<MirrorStep> At(const Steps& root, const Steps& there = {}) {
     one.step = step;
     one.at_root = true;
     one.attempt = 1;
-    if (std::find(there.begin(), there.end(), step) != there.end()) one.mirrored = 1;
+    if (std::find(there.begin(), there.end(), step) == there.end()) continue;
+    one.mirrored = 1;
+    one.copy = MirrorStep::Copy::kSame;
   }
   return steps;
-}
-
-StoredAttempt Committed(uint32_t attempt, const std::string& request = "r") {
-  StoredAttempt made = {.step = 7, .attempt = attempt, .committed = true, .directory = true};
-  made.request_id = request;
-  return made;
-}
-StoredAttempt Deleted(uint32_t attempt, bool by_rules) {
-  StoredAttempt made = Committed(attempt);
-  made.deleted = true;
-  made.deleted_by_rules = by_rules;
-  return made;
-}
-StepRecord Step(std::vector<StoredAttempt> attempts) {
-  StepRecord record;
-  record.step = 7;
-  record.attempts = std::move(attempts);
-  return record;
 }
 
 TEST(MirrorRuleTest, ParseMirrorRule_EachRule_IsReadAndAllElseIsRefused) {
@@ -75,6 +59,7 @@ TEST(MirrorRuleTest, WorkOf_SupersededSteps_ComeLast) {
 TEST(MirrorRuleTest, WorkOf_ALaterAttempt_IsCopiedAgain) {
   auto steps = At({1}, {1});
   steps[0].attempt = 2;
+  steps[0].copy = MirrorStep::Copy::kReplaced;
   EXPECT_EQ(WorkOf(steps, Rule("all")).copy, Steps{1});
   steps[0].closed = true;
   EXPECT_TRUE(WorkOf(steps, Rule("all")).copy.empty()) << "the mirror has another record in its place";
@@ -93,6 +78,7 @@ TEST(MirrorRuleTest, WorkOf_KeepLast_StepsThatTheRootPrunedCount) {
   for (size_t i : {0, 1}) {
     steps[i].at_root = false;
     steps[i].attempt = 0;
+    steps[i].copy = MirrorStep::Copy::kOnlyThere;
   }
   EXPECT_EQ(WorkOf(steps, Rule("all", 2)).outdated, Steps{1});
 }
@@ -105,15 +91,16 @@ TEST(MirrorRuleTest, WorkOf_KeepLast_PinnedAndTaggedStepsStay) {
   EXPECT_EQ(work.outdated, Steps{3});
 }
 
-TEST(MirrorRuleTest, WorkOf_APersonDeletedIt_GoesAndIsNotCopied) {
-  auto steps = At({1, 2}, {1});
-  for (MirrorStep& step : steps) {
-    step.deleted = true;
-    step.attempt = 0;
-  }
+TEST(MirrorRuleTest, WorkOf_UnwantedCopies_GoAndAreNotCopied) {
+  auto steps = At({1, 2, 3, 4}, {1, 2, 3});
+  for (size_t i : {0, 1}) steps[i].at_root = false;
+  for (size_t i : {0, 1}) steps[i].attempt = 0;
+  steps[0].copy = MirrorStep::Copy::kDeleted;
+  steps[1].copy = steps[2].copy = MirrorStep::Copy::kReplaced;
+  steps[2].attempt = 2;
   const MirrorWork work = WorkOf(steps, Rule("all"));
-  EXPECT_TRUE(work.copy.empty());
-  EXPECT_EQ(work.follow, Steps{1});
+  EXPECT_EQ(work.copy, (Steps{4, 3}));
+  EXPECT_EQ(work.unwanted, (Steps{1, 2})) << "what replaces step 3 is still to come";
 }
 
 TEST(MirrorRuleTest, WorkOf_HalfCopiesThatNobodyWants_AreCleaned) {
@@ -124,39 +111,34 @@ TEST(MirrorRuleTest, WorkOf_HalfCopiesThatNobodyWants_AreCleaned) {
   EXPECT_EQ(WorkOf(steps, Rule("newest")).clean, (Steps{1, 2, 3}));
 }
 
-TEST(MirrorStepTest, WasDeletedByPerson_RulesDeletedIt_IsNot) {
-  EXPECT_TRUE(WasDeletedByPerson(Step({Deleted(1, false)})));
-  EXPECT_FALSE(WasDeletedByPerson(Step({Deleted(1, true)})));
-  EXPECT_FALSE(WasDeletedByPerson(Step({Deleted(1, false), Deleted(2, true)}))) << "it was saved anew";
-  EXPECT_TRUE(WasDeletedByPerson(Step({Deleted(1, true), Deleted(2, false)})));
-  EXPECT_FALSE(WasDeletedByPerson(Step({Deleted(1, false), Committed(2)})));
-  EXPECT_FALSE(WasDeletedByPerson(Step({})));
+TEST(MirrorRuleTest, WorkOf_WhatCannotBeCopied_DoesNotCount) {
+  auto steps = At({1, 2, 3}, {1});
+  steps[2].uncopyable = true;
+  EXPECT_EQ(WorkOf(steps, Rule("newest")).copy, Steps{2});
+  EXPECT_EQ(WorkOf(steps, Rule("all", 1)).copy, Steps{2});
+  EXPECT_TRUE(WorkOf(steps, Rule("all", 1)).outdated.empty());
+  steps[1].closed = true;
+  EXPECT_TRUE(WorkOf(steps, Rule("all", 1)).copy.empty());
 }
 
-TEST(MirrorStepTest, MirrorStepOf_BothSides_ArePutTogether) {
-  const StepRecord root = Step({Committed(1), Committed(2)});
-  MirrorStep step = MirrorStepOf(&root, nullptr, false);
-  EXPECT_EQ(step.attempt, 2u);
-  EXPECT_EQ(step.mirrored, 0u);
-  StepRecord mirror = Step({Committed(1), {.step = 7, .attempt = 2, .unfinished = true, .directory = true}});
-  step = MirrorStepOf(&root, &mirror, false);
-  EXPECT_EQ(step.mirrored, 1u);
-  EXPECT_EQ(step.half, std::set<uint32_t>{2});
-  EXPECT_FALSE(step.closed);
-  mirror = Step({Committed(2)});
-  EXPECT_TRUE(MirrorStepOf(&root, &mirror, false).is_mirrored());
-  step = MirrorStepOf(nullptr, &mirror, true);
-  EXPECT_TRUE(step.deleted);
-  EXPECT_FALSE(step.at_root);
+TEST(MirrorRuleTest, WorkOf_ADamagedCopy_IsCopiedAgainAndDoesNotCount) {
+  auto steps = At({1, 2, 3}, {1, 2, 3});
+  steps[2].copy_damaged = true;
+  EXPECT_EQ(WorkOf(steps, Rule("all", 1)).copy, Steps{3});
+  EXPECT_EQ(WorkOf(steps, Rule("all", 1)).outdated, Steps{1}) << "step 2 is the newest whole one";
 }
 
-TEST(MirrorStepTest, MirrorStepOf_AnotherRecordInThePlace_ClosesTheStep) {
-  const StepRecord root = Step({Committed(1)});
-  for (const StoredAttempt& other :
-       {Committed(1, "another"), Deleted(1, true), StoredAttempt{.step = 7, .attempt = 1}, Committed(2)}) {
-    const StepRecord mirror = Step({other});
-    EXPECT_TRUE(MirrorStepOf(&root, &mirror, false).closed) << other.attempt;
-  }
+TEST(MirrorRuleTest, WorkOf_ALineThatSupersedes_HasACopy) {
+  auto steps = At({10, 15, 16, 20, 30}, {10, 20, 30});
+  for (size_t i : {1, 2}) steps[i].lineage = {.line = 7, .continues_step = 10, .sequence = 10 + i};
+  EXPECT_TRUE(WorkOf(steps, Rule("every:10")).copy.empty()) << "it supersedes nothing";
+  steps[3].superseded = steps[4].superseded = true;
+  EXPECT_EQ(WorkOf(steps, Rule("every:10")).copy, Steps{15});
+  steps[1].uncopyable = true;
+  EXPECT_EQ(WorkOf(steps, Rule("every:10")).copy, Steps{16});
+  steps[2].mirrored = 1;
+  steps[2].copy = MirrorStep::Copy::kSame;
+  EXPECT_TRUE(WorkOf(steps, Rule("every:10")).copy.empty());
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ class MirrorTest : public TwoRoots {
  protected:
   MirrorTest() : checkpoints_(*root_) {
     options_.address = directory_ + "/mirror";
+    options_.root = directory_ + "/root";
     options_.open = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
       if (down_) return MakeError(Reason::kStorageError, "the mirror is down");
       CAIRN_ASSIGN_OR_RETURN(auto storage, PosixStorage::Open(options_.address, /*create=*/true));
@@ -53,7 +54,7 @@ class MirrorTest : public TwoRoots {
     }
     return true;
   }
-  State::State StateOf(int64_t step) { return one_->Describe(kJob, step).state(); }
+  State::State StateOf(int64_t step) { return one_->view().Describe(kJob, step).state(); }
   bool BecomesMirrored(int64_t step) {
     return Becomes([&] { return StateOf(step) == State::MIRRORED; });
   }
@@ -62,7 +63,6 @@ class MirrorTest : public TwoRoots {
     const DeleteStep action = {step, "a test", by_rules};
     CAIRN_RETURN_IF_ERROR(deletions.Delete(kJob, action, std::nullopt).status());
     CAIRN_RETURN_IF_ERROR(deletions.Remove(kJob, step, 1, std::nullopt));
-    if (!by_rules) one_->Delete(kJob, step, "a test");
     one_->Look(kJob);
     return absl::OkStatus();
   }
@@ -86,26 +86,26 @@ TEST_F(MirrorTest, Look_CommittedSteps_AreCopiedAndARestartGoesOn) {
   one_->Look(kJob);
   EXPECT_TRUE(BecomesMirrored(3));
   for (const int64_t step : {1, 2, 3}) EXPECT_TRUE(IsCopied(step)) << step;
-  EXPECT_EQ(one_->counts().steps_copied, 3u);
+  EXPECT_EQ(one_->view().counts().steps_copied, 3u);
   Begin();
   EXPECT_TRUE(BecomesMirrored(1));
-  EXPECT_EQ(one_->counts().steps_copied, 0u) << "all is there";
-  EXPECT_EQ(one_->View(kJob).steps_waiting(), 0u);
+  EXPECT_EQ(one_->view().counts().steps_copied, 0u) << "all is there";
+  EXPECT_EQ(one_->view().DescribeMirror(kJob, true).steps_waiting(), 0u);
 }
 
 TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
   Commit(1);
   down_ = true;
   Begin();
-  EXPECT_TRUE(Becomes([&] { return one_->View(kJob).has_error(); }));
+  EXPECT_TRUE(Becomes([&] { return one_->view().DescribeMirror(kJob, true).has_error(); }));
   EXPECT_EQ(StateOf(1), State::STATE_UNSPECIFIED);
-  EXPECT_TRUE(one_->Awaits(kJob, 1));
-  EXPECT_FALSE(one_->counts().reachable);
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 1, false).status(), Reason::kStorageError));
+  EXPECT_TRUE(one_->view().Awaits(kJob, 1));
+  EXPECT_FALSE(one_->view().counts().reachable);
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kStorageError));
   down_ = false;
   EXPECT_TRUE(BecomesMirrored(1));
-  EXPECT_FALSE(one_->View(kJob).has_error());
-  EXPECT_FALSE(one_->Awaits(kJob, 1));
+  EXPECT_FALSE(one_->view().DescribeMirror(kJob, true).has_error());
+  EXPECT_FALSE(one_->view().Awaits(kJob, 1));
 }
 
 TEST_F(MirrorTest, Start_AnotherOneHoldsTheMirror_IsTriedAgain) {
@@ -113,7 +113,8 @@ TEST_F(MirrorTest, Start_AnotherOneHoldsTheMirror_IsTriedAgain) {
   auto held = mirror_->TakeRoot();
   ASSERT_TRUE(held.ok());
   Begin();
-  EXPECT_TRUE(Becomes([&] { return one_->View(kJob).error().message().find("process") != std::string::npos; }));
+  EXPECT_TRUE(Becomes(
+      [&] { return one_->view().DescribeMirror(kJob, true).error().message().find("process") != std::string::npos; }));
   EXPECT_FALSE(IsCopied(1));
   held->reset();
   EXPECT_TRUE(BecomesMirrored(1));
@@ -127,7 +128,7 @@ TEST_F(MirrorTest, Look_ADamagedStep_IsToldAndDoesNotKeepOthersBack) {
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_EQ(StateOf(2), State::FAILED);
   EXPECT_EQ(AtMirrorNow(2).state(), StepRecord::State::kNothing);
-  EXPECT_FALSE(one_->Awaits(kJob, 2)) << "rules need not wait for what never comes";
+  EXPECT_FALSE(one_->view().Awaits(kJob, 2)) << "rules need not wait for what never comes";
 }
 
 TEST_F(MirrorTest, Look_KeepLast_OlderOnesGoButForPinnedOnes) {
@@ -145,8 +146,8 @@ TEST_F(MirrorTest, Look_KeepLast_OlderOnesGoButForPinnedOnes) {
   EXPECT_EQ(StateOf(4), State::LEFT_OUT);
   EXPECT_EQ(StateOf(3), State::LEFT_OUT);
   Begin("all");
-  EXPECT_TRUE(BecomesMirrored(3));
-  EXPECT_EQ(StateOf(4), State::LEFT_OUT) << "what was deleted there is not copied again";
+  for (const int64_t step : {2, 3, 4})
+    EXPECT_TRUE(BecomesMirrored(step)) << "another rule wants what the last one did not";
 }
 
 TEST_F(MirrorTest, Look_PinsAndTags_Follow) {
@@ -171,14 +172,56 @@ TEST_F(MirrorTest, Delete_ByAPerson_FollowsAndByRulesDoesNot) {
   ASSERT_TRUE(Delete(2, /*by_rules=*/false).ok());
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(AttemptDirectory(kJob, 2, 1))); }));
   EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kCommitted);
-  EXPECT_TRUE(Becomes([&] { return one_->OnlyThere(kJob).size() == 1; }));
-  EXPECT_EQ(one_->OnlyThere(kJob)[0].step(), 1);
-  EXPECT_TRUE(one_->Find(kJob, 1, false).ok());
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 2, false).status(), Reason::kNotCommitted));
+  EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
+  EXPECT_EQ(one_->view().OnlyThere(kJob)[0].step(), 1);
+  EXPECT_TRUE(one_->Find(kJob, 1).ok());
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 2).status(), Reason::kNotCommitted));
   // A step that only the mirror has.
-  EXPECT_TRUE(one_->Delete(kJob, 1, "a person"));
-  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(1).state() == StepRecord::State::kNothing; }));
-  EXPECT_FALSE(one_->Delete(kJob, 9, "a person")) << "there is no copy";
+  EXPECT_TRUE(one_->Change(kJob, {PinStep{1}})->has_value());
+  EXPECT_TRUE(HasReason(one_->Change(kJob, {DeleteStep{1, "a person"}}).status(), Reason::kCheckpointPinned));
+  EXPECT_TRUE(one_->Change(kJob, {PinStep{1, false}})->has_value());
+  EXPECT_TRUE(one_->Change(kJob, {TagStep{"gold", 1}})->has_value());
+  EXPECT_EQ(one_->view().OnlyThere(kJob)[0].tags(0), "gold");
+  EXPECT_EQ(one_->view().OnlyThereWithTag(kJob, "gold"), 1);
+  EXPECT_EQ((*one_->Change(kJob, {TagStep{"gold"}}))->untagged, std::vector<int64_t>{1});
+  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{1, "a person"}})->has_value());
+  EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kNothing) << "at once, and durably";
+  for (const int64_t step : {2, 3, 9}) EXPECT_FALSE(one_->Change(kJob, {DeleteStep{step, "a person"}})->has_value());
+}
+
+TEST_F(MirrorTest, Look_TheOnlyCopyIsDeleted_AnotherStepTakesItsPlace) {
+  Begin("all", 1);
+  for (const int64_t step : {1, 2, 3}) {
+    Commit(step);
+    one_->Look(kJob);
+    ASSERT_TRUE(BecomesMirrored(step));
+  }
+  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(2).state() == StepRecord::State::kNothing; }));
+  ASSERT_TRUE(Delete(3, /*by_rules=*/false).ok());
+  EXPECT_TRUE(BecomesMirrored(2)) << "rules had deleted it there";
+  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(3).state() == StepRecord::State::kNothing; }));
+  EXPECT_TRUE(IsCopied(2));
+  ASSERT_TRUE(root_->PutIfAbsent(PinPath(kJob, 1), "note\n").ok());
+  one_->Look(kJob);
+  EXPECT_TRUE(BecomesMirrored(1)) << "it is pinned now";
+}
+
+TEST_F(MirrorTest, MayRulesDelete_TheCopyHasLostAFile_NotBeforeItIsMadeAgain) {
+  Commit(1);
+  Commit(2);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  fs::remove(AtMirror(File(1)));
+  EXPECT_FALSE(one_->MayRulesDelete(kJob, 1));
+  EXPECT_TRUE(one_->MayRulesDelete(kJob, 2));
+  EXPECT_TRUE(Becomes([&] { return one_->MayRulesDelete(kJob, 1); }));
+  EXPECT_TRUE(IsCopied(1));
+  End();
+  fs::remove_all(AtMirror(kJob));
+  Begin();
+  EXPECT_FALSE(one_->MayRulesDelete(kJob, 1)) << "nothing was seen, or nothing is there";
+  EXPECT_TRUE(Becomes([&] { return one_->MayRulesDelete(kJob, 1); }));
+  EXPECT_TRUE(IsCopied(1));
 }
 
 TEST_F(MirrorTest, Find_DeletedWhileTheMirrorWasDown_IsNotFound) {
@@ -190,7 +233,7 @@ TEST_F(MirrorTest, Find_DeletedWhileTheMirrorWasDown_IsNotFound) {
   DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
   ASSERT_TRUE(deletions.Delete(kJob, DeleteStep{2, "a person"}, std::nullopt).ok());
   Mirror later(options_, checkpoints_, Clock::Real());  // its thread has not begun
-  const auto latest = later.Find(kJob, std::nullopt, false);
+  const auto latest = later.FindLatest(kJob, -1, true);
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->manifest->step, 1);
   EXPECT_EQ(latest->directory, directory_ + "/mirror/demo");
@@ -201,7 +244,7 @@ TEST_F(MirrorTest, Find_DeletedWhileALoadReads_FilesStayUntilItEnds) {
   Commit(2);
   Begin();
   ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
-  auto load = one_->Find(kJob, 1, false);
+  auto load = one_->Find(kJob, 1);
   ASSERT_TRUE(load.ok());
   ASSERT_TRUE(Delete(1, /*by_rules=*/false).ok());
   EXPECT_TRUE(Becomes([&] { return AtMirrorNow(1).state() == StepRecord::State::kNothing; }));
@@ -226,7 +269,7 @@ TEST_F(MirrorTest, Look_AnotherRootsCheckpoint_StaysAndIsTold) {
   EXPECT_TRUE(BecomesMirrored(2));
   EXPECT_EQ(StateOf(1), State::FAILED);
   EXPECT_EQ(ReadWhole(AtMirror(OutcomePath(kJob, 1, 1))), before);
-  EXPECT_EQ(one_->HighestAttempt(kJob, 1), 1u) << "a save of step 1 takes attempt 2";
+  EXPECT_EQ(one_->view().HighestAttempt(kJob, 1), 1u) << "a save of step 1 takes attempt 2";
 }
 
 TEST_F(MirrorTest, Find_TheRootWasLost_FindsTheLatest) {
@@ -236,10 +279,10 @@ TEST_F(MirrorTest, Find_TheRootWasLost_FindsTheLatest) {
   End();
   fs::remove_all(AtRoot(kJob));
   Begin();
-  const auto latest = one_->Find(kJob, std::nullopt, true);
+  const auto latest = one_->FindLatest(kJob, -1, true);
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->manifest->step, 2);
-  EXPECT_EQ(one_->Sequence(kJob), 2u);
+  EXPECT_EQ(one_->view().Sequence(kJob), 2u);
   EXPECT_TRUE(IsCopied(1) == false && fs::exists(AtMirror(File(1)))) << "a root that is empty deletes nothing";
 }
 

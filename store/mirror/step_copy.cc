@@ -94,9 +94,19 @@ class StepCopy {
     return MakeAttemptDirectory(to_.storage, directory_, nonce, what).status();
   }
 
+  // Returns whether all files are there with their lengths.
+  absl::StatusOr<bool> HasAllFiles() {
+    const auto standing = to_.storage.SizesOf(directory_, Names());
+    if (HasReason(standing.status(), Reason::kFileMissing)) return false;  // the directory
+    CAIRN_RETURN_IF_ERROR(AtTarget(standing.status()));
+    for (size_t i = 0; i < standing->size(); ++i) {
+      if ((*standing)[i] != manifest_.files[i].bytes()) return false;
+    }
+    return true;
+  }
+
   absl::Status CopyFiles() {
-    std::vector<std::string> names;
-    for (const ManifestFile& file : manifest_.files) names.push_back(absl::StrCat(file.name, ".safetensors"));
+    const std::vector<std::string> names = Names();
     CAIRN_ASSIGN_OR_RETURN(const auto standing, to_.storage.SizesOf(directory_, names));
     const int at_once = std::clamp(static_cast<int>(manifest_.files.size()), 1, threads_);
     // If there are fewer files than threads, several read parts of one file.
@@ -107,6 +117,12 @@ class StepCopy {
   }
 
  private:
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const ManifestFile& file : manifest_.files) names.push_back(absl::StrCat(file.name, ".safetensors"));
+    return names;
+  }
+
   absl::Status Stopped() const {
     return stop_ ? MakeError(Reason::kInterrupted, "the copy was stopped") : absl::OkStatus();
   }
@@ -247,10 +263,15 @@ absl::Status CopyStep(CheckpointStore& from, const CheckpointStore::ManifestByte
   // Without a record in its place, nobody relies on what is in the directory.
   const StoredAttempt there = to.checkpoints.ReadAttempt(manifest->job, manifest->step, manifest->attempt);
   if (there.damaged) return AtTarget(there.error);
-  if (!there.unfinished) return CheckRecord(*manifest, *record.bytes, to);
   StepCopy copy(from.storage(), *manifest, to, stop, bytes_done);
+  if (!there.unfinished) {
+    CAIRN_RETURN_IF_ERROR(CheckRecord(*manifest, *record.bytes, to));
+    CAIRN_ASSIGN_OR_RETURN(const bool whole, copy.HasAllFiles());
+    if (whole) return absl::OkStatus();
+  }
   CAIRN_RETURN_IF_ERROR(AtTarget(copy.Claim(nonce)));
   CAIRN_RETURN_IF_ERROR(WithMemory("to copy a step to the mirror", [&] { return copy.CopyFiles(); }));
+  if (!there.unfinished) return CheckRecord(*manifest, *record.bytes, to);
 
   auto bins = std::make_shared<std::vector<BinFile>>();
   for (const ManifestFile& file : manifest->files) {

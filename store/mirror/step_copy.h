@@ -31,7 +31,8 @@ struct CopyTarget {
 // Copies the files of a committed attempt, and then puts its record `record`, which thus stands only over whole files.
 // The directory is claimed as that of any attempt, but by a number that follows from the record. So what an earlier
 // copy of the same record has left there is gone on with: a file that is there already is read and checked, and copied
-// anew if it is not whole. `stop`: ends the copy soon. `bytes_done` grows to the bytes of all files.
+// anew if it is not whole. If the record stands already, that is done only if a file is missing or has another length.
+// `stop`: ends the copy soon. `bytes_done` grows to the bytes of all files.
 //
 // A fault of the step in `from` (see IsStepFault): CHECKSUM_MISMATCH, FILE_MISSING, FILE_TRUNCATED, MANIFEST_CORRUPT;
 // nothing is committed then. FAILED_PRECONDITION (ROOT_IN_USE): `lock` is lost; (ROOT_MISMATCH): another process copies

@@ -111,6 +111,18 @@ TEST_F(StepCopyTest, CopyStep_AnotherRecordStands_Stays) {
   EXPECT_EQ(ReadWhole(AtMirror(OutcomePath(kJob, 7, 1))), before);
 }
 
+TEST_F(StepCopyTest, CopyStep_ACopyHasLostFiles_GetsThemAgain) {
+  Commit(7);
+  ASSERT_TRUE(Copy(7).ok());
+  fs::remove(AtMirror(File(7, 0)));
+  fs::resize_file(AtMirror(File(7, 1)), 10);
+  EXPECT_TRUE(Copy(7).ok());
+  EXPECT_TRUE(IsCopied(7));
+  fs::remove_all(Directory(7));
+  EXPECT_TRUE(Copy(7).ok());
+  EXPECT_TRUE(IsCopied(7));
+}
+
 TEST_F(StepCopyTest, CopyStep_TheLockIsLost_WritesNothing) {
   Commit(7);
   lock_.held = MakeError(Reason::kRootInUse, "lost");

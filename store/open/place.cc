@@ -1,6 +1,8 @@
 #include "store/open/place.h"
 
+#include <filesystem>
 #include <list>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -112,6 +114,17 @@ absl::StatusOr<PlaceInBucket> FindInBucket(const std::string& address) {
 }
 
 }  // namespace
+
+std::string CanonicalNameOf(const std::string& full_name) {
+  std::string name = full_name;
+  if (IsDirectoryRoot(full_name)) {
+    std::error_code error;
+    const std::filesystem::path resolved = std::filesystem::weakly_canonical(full_name, error);
+    if (!error) name = resolved.string();
+  }
+  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+  return name;
+}
 
 absl::StatusOr<std::string> FullNameOf(std::string_view text) {
   const std::string name(text);

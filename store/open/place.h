@@ -19,6 +19,10 @@ namespace cairn {
 // names another kind of store.
 absl::StatusOr<std::string> FullNameOf(std::string_view text);
 
+// Returns the one spelling of a full name: a path of this machine without symbolic links, ".", ".." and needless
+// slashes, as far as it exists; an address as it is. If the file system does not answer, it returns the name as it is.
+std::string CanonicalNameOf(const std::string& full_name);
+
 // Where the file or directory of a full name is.
 struct Place {
   // All of this machine's file system, or all of a bucket. Its FullPath gives full names.

@@ -90,6 +90,20 @@ TEST(PlaceTest, OpenAnywhere_AFileOfThisMachine_IsReadByItsFullName) {
   std::filesystem::remove_all(top);
 }
 
+TEST(PlaceTest, CanonicalNameOf_SpellingsOfOnePlace_AreOne) {
+  const std::string directory = absl::StrCat(testing::TempDir(), "/place-", RandomToken(6));
+  std::filesystem::create_directories(directory + "/root");
+  const std::string top = std::filesystem::canonical(directory).string();
+  std::filesystem::create_symlink("root", top + "/link");
+  for (const char* name : {"/root", "/root/", "//root", "/./root", "/x/../root", "/link", "/link/"}) {
+    EXPECT_EQ(CanonicalNameOf(top + name), top + "/root") << name;
+  }
+  EXPECT_EQ(CanonicalNameOf(top + "/link/none/"), top + "/root/none");
+  EXPECT_EQ(CanonicalNameOf("/"), "/");
+  EXPECT_EQ(CanonicalNameOf("s3://models/a/"), "s3://models/a");
+  std::filesystem::remove_all(top);
+}
+
 TEST(PlaceTest, NewUploadTo_WhatIsNoKey_IsRefusedWithoutARequest) {
   EXPECT_TRUE(NewUploadTo("s3://models/a/b").ok());
   EXPECT_TRUE(HasReason(NewUploadTo("/models/a").status(), Reason::kBadRequest));

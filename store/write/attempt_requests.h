@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "store/read/lineage.h"
 #include "store/read/stored_attempt.h"
 
 namespace cairn {
@@ -26,6 +28,8 @@ struct ReserveAttempt {
   bool overwrite = false;
   // The committed steps on which the training does not build, because it has resumed from an older step.
   std::set<int64_t> left_behind;
+  // Where the training has resumed; unset: it has loaded nothing.
+  std::optional<ResumePoint> resumed = std::nullopt;
   uint64_t ticket = 0;
 };
 

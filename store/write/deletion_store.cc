@@ -49,7 +49,10 @@ absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string&
 
 absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteStep& action,
                                                    std::optional<int64_t> latest) {
-  return DeleteLeaving(job, action, [&] { return Settled(job, FindValid(job, latest, action.step)); });
+  return DeleteLeaving(job, action, [&]() -> absl::StatusOr<std::optional<int64_t>> {
+    if (action.left_elsewhere.has_value()) return action.left_elsewhere;
+    return Settled(job, FindValid(job, latest, action.step));
+  });
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job, const DeleteStep& action,
@@ -84,7 +87,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   if (doomed.empty()) return changed;
   CAIRN_RETURN_IF_ERROR(record.Protection(job));
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, remains());
-  if (!remaining.has_value() || *remaining == action.step) return LastCheckpoint(job, action.step);
+  const bool is_itself = remaining == action.step && !action.left_elsewhere.has_value();
+  if (!remaining.has_value() || is_itself) return LastCheckpoint(job, action.step);
   CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
   // Attempts ascend, so the attempt that decides the step's state is deleted last.
   for (const StoredAttempt* attempt : doomed) {
@@ -195,6 +199,15 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
   return ChangedSteps{};
 }
 
+absl::Status DeletionStore::TagIsTaken(const std::string& job, const std::string& tag, int64_t step) {
+  const std::string name = absl::StrCat(job, "@", tag);
+  return MakeError(Reason::kBadRequest, absl::StrCat(name, " is step ", step, " already"),
+                   {{"job", job},
+                    {"step", absl::StrCat(step)},
+                    {"tag", tag},
+                    {"next", absl::StrCat("Run `cairn untag ", name, "` first, or choose another name.")}});
+}
+
 absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const TagStep& action) {
   CAIRN_RETURN_IF_ERROR(CheckTag(action.tag));
   if (!action.step.has_value()) return Untag(job, action.tag);
@@ -207,12 +220,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
     if (step.step == *action.step || std::find(step.tags.begin(), step.tags.end(), action.tag) == step.tags.end()) {
       continue;
     }
-    const std::string name = absl::StrCat(job, "@", action.tag);
-    return MakeError(Reason::kBadRequest, absl::StrCat(name, " is step ", step.step, " already"),
-                     {{"job", job},
-                      {"step", absl::StrCat(step.step)},
-                      {"tag", action.tag},
-                      {"next", absl::StrCat("Run `cairn untag ", name, "` first, or choose another name.")}});
+    return TagIsTaken(job, action.tag, step.step);
   }
   CAIRN_RETURN_IF_ERROR(root_.Check());
   const std::string text =
@@ -305,6 +313,14 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
       continue;
     }
     if (action.dry_run) continue;
+    // What still awaits the mirror is one too many to wait for.
+    const auto candidate = std::find_if(candidates.begin(), candidates.end(),
+                                        [&](const PruneCandidate& one) { return one.step == choice.step; });
+    if (action.is_safe_elsewhere != nullptr && !candidate->awaits_mirror && !action.is_safe_elsewhere(choice.step)) {
+      choice.prune = false;
+      choice.why = "no whole copy was found at the mirror";
+      continue;
+    }
     auto deleted = DeleteLeaving(job, {choice.step, cause, /*by_rules=*/true}, remains);
     if (HasReason(deleted.status(), Reason::kRootInUse) || OutcomeIsUnknown(deleted.status())) {
       if (changed.deleted.empty()) return deleted.status();

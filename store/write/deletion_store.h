@@ -50,6 +50,8 @@ class DeletionStore {
   // it is. INVALID_ARGUMENT (BAD_REQUEST): the text is not a valid tag, or another step has the tag. NOT_FOUND
   // (NOT_COMMITTED): the step has no checkpoint. FAILED_PRECONDITION (ROOT_IN_USE).
   absl::StatusOr<ChangedSteps> Tag(const std::string& job, const TagStep& action);
+  // Makes the error for a tag that `step` has.
+  static absl::Status TagIsTaken(const std::string& job, const std::string& tag, int64_t step);
 
   // Deletes the valid checkpoints that the policy does not keep, oldest first. If one cannot be deleted, its choice
   // says why, and the next one follows. It tries at least one, and stops after kPruneTime. A dry run stops likewise,

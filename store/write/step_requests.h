@@ -21,6 +21,8 @@ struct DeleteStep {
   int64_t step = 0;
   std::string cause;
   bool by_rules = false;  // no person asked for it
+  // A valid checkpoint of the job in another root, by which the last one of this root may go.
+  std::optional<int64_t> left_elsewhere = std::nullopt;
 };
 // Deletes the commits of a step that a later commit of the same step has replaced, if the later one is valid. Does
 // nothing to a step with a pin or a tag.
@@ -48,6 +50,8 @@ struct PruneSteps {
   std::vector<int64_t> in_use = {};  // steps that loads use
   // Steps of which the mirror is to have a copy and has none yet. Null: there is no mirror that must have each.
   std::function<bool(int64_t step)> awaits_mirror = nullptr;
+  // Is asked right before a step is deleted, and may look at the copy: false keeps the step. Null: nothing is asked.
+  std::function<bool(int64_t step)> is_safe_elsewhere = nullptr;
   // The steps to choose from, ascending; unset: all steps of the job.
   std::optional<std::vector<int64_t>> steps = std::nullopt;
   // The last step that the previous action has handled; this one begins behind it.
@@ -80,7 +84,7 @@ struct ChangedSteps {
   // Set by a PruneSteps that failed after it had deleted something: the error. The choices for the steps that it did
   // not reach do not prune.
   absl::Status ended_by;
-  // Set for a DeleteStep: the mirror has a copy, which is deleted too.
+  // Set for a DeleteStep: the mirror has a copy, which is deleted too, now or as soon as the mirror can be reached.
   bool mirror_follows = false;
   // Set by a TagStep: the steps from which it took the tag.
   std::vector<int64_t> untagged;

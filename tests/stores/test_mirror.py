@@ -25,12 +25,24 @@ def state_of(step: int, rank: int) -> dict:
     return {**tensors, "progress": {"step": step}}
 
 
+def go_on(rank: int, client: cairn.Client) -> None:
+    """Resumes from step 20, and saves it anew."""
+    target = {name: {} if name == "progress" else blank(shard) for name, shard in state_of(20, rank).items()}
+    assert client.load(target).step == 20
+    client.save(20, state_of(20, rank), overwrite=True).wait()
+    client.save(30, state_of(30, rank)).wait()
+
+
 def cluster_of(root, mirror: str, *flags: str) -> cairn.local.Cluster:
     return cairn.local.Cluster(ranks=RANKS, root=str(root), coordinator_flags=[f"--mirror={mirror}", *flags])
 
 
-def save(cluster, *steps: int) -> None:
-    on_ranks(cluster, lambda rank, client: [client.save(step, state_of(step, rank)).wait() for step in steps])
+def save(cluster, *steps: int, **options) -> None:
+    def work(rank, client):
+        for step in steps:
+            client.save(step, state_of(step, rank), **options).wait()
+
+    on_ranks(cluster, work)
 
 
 def load(cluster, step=None) -> int:
@@ -58,6 +70,15 @@ def command(*arguments: str, status: int = 0) -> str:
 def ask(cluster, *arguments: str) -> str:
     return command(*arguments, "--coordinator", cluster.coordinator.address, "--token-file",
                    str(pathlib.Path(cluster.root) / ".cairn" / "token"))
+
+
+def refused(cluster, *arguments: str) -> str:
+    """What a command that is refused says."""
+    result = subprocess.run([f"{os.environ['CAIRN_BIN_DIR']}/cairn", *arguments, "--coordinator",
+                             cluster.coordinator.address, "--token-file",
+                             str(pathlib.Path(cluster.root) / ".cairn" / "token")], capture_output=True, text=True)
+    assert result.returncode != 0, (arguments, result.stdout)
+    return result.stderr
 
 
 def listed(cluster) -> dict:
@@ -98,8 +119,11 @@ def test_a_lost_root_is_loaded_from_the_mirror_and_the_training_goes_on(use, tmp
         assert load(cluster, 10) == 10
         assert f"from the mirror {mirror}" in ask(cluster, "status", "demo")
         assert "load_from_mirror" in cluster.coordinator.log.read_text()
-        # Step 20 is saved anew, as another attempt; the mirror takes it for the later one.
-        save(cluster, 20, 30)
+        # Only the mirror has step 20. It counts as committed; saved anew, it is another attempt, and the later one.
+        with pytest.raises(cairn.Error) as refusal:
+            save(cluster, 20)
+        assert refusal.value.reason == "STEP_COMMITTED"
+        on_ranks(cluster, go_on)
         await_states(cluster, {20: "MIRRORED", 30: "MIRRORED", 10: "ONLY_THERE"})
         assert load(cluster) == 30
     steps = json.loads(command("list", "demo", "--root", mirror, "--format=json"))["checkpoints"]
@@ -173,9 +197,9 @@ def test_what_a_person_deletes_goes_at_both_and_rules_leave_the_mirror(use, tmp_
                 command("list", "demo", "--root", "s3://models/deleted", "--format=json"))["checkpoints"]] != [1, 4]:
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        with pytest.raises(cairn.Error) as refused:
+        with pytest.raises(cairn.Error) as refusal:
             load(cluster, 3)
-        assert refused.value.reason == "NOT_COMMITTED"
+        assert refusal.value.reason == "NOT_COMMITTED"
 
 
 def test_rules_wait_for_the_mirror_up_to_a_bound(use, endpoint, tmp_path):
@@ -225,9 +249,9 @@ def test_a_job_whose_mirror_cannot_be_asked_does_not_begin_anew(use, endpoint, t
     use(proxy.endpoint)
     proxy.answer = lambda method, path: (403, "<Error><Code>AccessDenied</Code></Error>")
     with contextlib.closing(proxy), cluster_of(tmp_path / "root", "s3://models/silent") as cluster:
-        with pytest.raises(cairn.Error) as refused:
+        with pytest.raises(cairn.Error) as refusal:
             load(cluster)
-        assert refused.value.reason != "NOT_COMMITTED" and "mirror" in str(refused.value)
+        assert refusal.value.reason != "NOT_COMMITTED" and "mirror" in str(refusal.value)
 
 
 def test_two_coordinators_with_one_mirror_do_not_disturb_each_other(use, tmp_path):
@@ -295,3 +319,76 @@ def test_a_copy_of_an_earlier_commit_is_not_loaded_in_the_place_of_a_damaged_one
             with pytest.raises(cairn.Error) as error:
                 load(cluster, step)
             assert error.value.reason in ("FILE_MISSING", "NOT_COMMITTED"), error.value
+
+
+def test_a_root_from_a_backup_does_not_hide_what_came_later(tmp_path):
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    with cluster_of(root, mirror) as cluster:
+        save(cluster, 10)
+        await_states(cluster, {10: "MIRRORED"})
+    shutil.copytree(root, tmp_path / "backup")
+    with cluster_of(root, mirror) as cluster:
+        save(cluster, 20, 30)
+        await_states(cluster, {20: "MIRRORED", 30: "MIRRORED"})
+    shutil.rmtree(root)
+    (tmp_path / "backup").rename(root)
+    with cluster_of(root, mirror) as cluster:
+        assert load(cluster) == 30
+        assert "its latest whole step is 10" in cluster.coordinator.log.read_text()
+
+
+def test_steps_that_were_left_behind_are_not_loaded_after_the_root_is_lost(tmp_path):
+    def go_back(rank, client):
+        target = {name: {} if name == "progress" else blank(shard) for name, shard in state_of(10, rank).items()}
+        client.load(target, step=10)
+        client.save(15, state_of(15, rank)).wait()
+
+    root, flags = tmp_path / "root", (str(tmp_path / "mirror"), "--mirror-steps=every:10")
+    with cluster_of(root, *flags) as cluster:
+        save(cluster, 10, 20)
+        await_states(cluster, {10: "MIRRORED", 20: "MIRRORED"})
+        on_ranks(cluster, go_back)
+        await_states(cluster, {15: "MIRRORED"})
+    shutil.rmtree(root)
+    with cluster_of(root, *flags) as cluster:
+        assert load(cluster) == 15
+
+
+def test_what_only_the_mirror_has_is_changed_there(tmp_path):
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    with cluster_of(root, mirror) as cluster:
+        save(cluster, 10, 20)
+        ask(cluster, "tag", "demo@10", "gold")
+        await_states(cluster, {10: "MIRRORED", 20: "MIRRORED"})
+    shutil.rmtree(root)
+    with cluster_of(root, mirror) as cluster:
+        await_states(cluster, {10: "ONLY_THERE", 20: "ONLY_THERE"})
+        assert set(on_ranks(cluster, lambda rank, client: client.tags()["gold"])) == {10}
+        assert "CHECKPOINT_PINNED" in refused(cluster, "delete", "demo@10")
+        ask(cluster, "untag", "demo@gold")
+        ask(cluster, "delete", "demo@10")
+        assert "LAST_CHECKPOINT" in refused(cluster, "delete", "demo@20")
+        ask(cluster, "pin", "demo@20")
+        (one,) = listed(cluster)["only_at_mirror"]
+        assert (one["step"], one["pinned"]) == (20, True)
+        cluster.coordinator.kill()
+        cluster.coordinator.restart()
+        cluster.await_agents()
+        await_states(cluster, {20: "ONLY_THERE"})
+        assert [one["step"] for one in listed(cluster)["only_at_mirror"]] == [20]
+
+
+def test_bits_that_rot_at_the_root_are_read_from_the_mirror(tmp_path):
+    with cluster_of(tmp_path / "root", str(tmp_path / "mirror")) as cluster:
+        save(cluster, 10)
+        await_states(cluster, {10: "MIRRORED"})
+        for path in (tmp_path / "root").rglob("*.safetensors"):
+            with open(path, "r+b") as file:
+                file.seek(-1000, os.SEEK_END)
+                file.write(bytes(100))
+    with cluster_of(tmp_path / "root", str(tmp_path / "mirror")) as cluster:
+        with pytest.raises(cairn.Error) as damaged:
+            load(cluster)
+        assert damaged.value.reason == "CHECKSUM_MISMATCH"
+        assert load(cluster) == 10
+        assert "an earlier load has found damage" in cluster.coordinator.log.read_text()

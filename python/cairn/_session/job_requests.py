@@ -28,14 +28,16 @@ def change(session: Session, name: str, request: wire.Message) -> wire.Message:
 
 
 def _listed(session: Session) -> list[wire.Message]:
+    """The steps of the job that are committed or damaged, by ascending step, with those that only the mirror has."""
     request = wire.CHECKPOINTS["ListCheckpoints"].request(job=session.job)
     listed: list[wire.Message] = []
     while True:
         page = session.call("ListCheckpoints", request)
         listed.extend(page.checkpoints)
+        listed.extend(page.mirror_only_checkpoints)
         request.page_token = page.next_page_token
         if not request.page_token:
-            return listed
+            return sorted(listed, key=lambda one: one.step)
 
 
 def _unread(session: Session, listed: wire.Message, what: str) -> Error:

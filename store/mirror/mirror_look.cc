@@ -1,0 +1,247 @@
+// The part of Mirror that follows the root: pins and tags, deletions, and what is left of copies.
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/format/checkpoint_path.h"
+#include "common/process/log.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "store/mirror/mirror.h"
+#include "store/write/deletion_store.h"
+
+namespace cairn {
+namespace {
+
+// So often it is looked whether a load still reads a deleted copy.
+constexpr absl::Duration kCleanRetry = absl::Seconds(5);
+// So long a change that a person asked for waits for the thread's own.
+constexpr absl::Duration kChangePatience = absl::Seconds(10);
+// Pins and tags have a line of text.
+constexpr uint64_t kMaxMarkBytes = 4096;
+
+bool Contains(const std::vector<int64_t>& steps, int64_t step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+bool HasTag(const StepRecord& step, const std::string& tag) {
+  return std::find(step.tags.begin(), step.tags.end(), tag) != step.tags.end();
+}
+
+// Returns the step that a change is about; nothing if it names none.
+std::optional<int64_t> StepOf(const ChangeSteps& change) {
+  if (const auto* deletion = std::get_if<DeleteStep>(&change.change)) return deletion->step;
+  if (const auto* pin = std::get_if<PinStep>(&change.change)) return pin->step;
+  if (const auto* tag = std::get_if<TagStep>(&change.change)) return tag->step;
+  return std::nullopt;
+}
+
+}  // namespace
+
+class Mirror::Turn {
+ public:
+  // Waits until nobody else has the turn, for `patience` at most.
+  Turn(Mirror& mirror, absl::Duration patience) : mirror_(mirror) {
+    const absl::Time deadline = mirror.clock_.SteadyNow() + patience;
+    MutexLock lock(mirror.mutex_);
+    while (mirror.changing_ && mirror.clock_.SteadyNow() < deadline) {
+      mirror.changed_.WaitFor(mirror.mutex_, deadline - mirror.clock_.SteadyNow());
+    }
+    mine_ = !mirror.changing_;
+    if (mine_) mirror.changing_ = true;
+  }
+  ~Turn() {
+    if (!mine_) return;
+    MutexLock lock(mirror_.mutex_);
+    mirror_.changing_ = false;
+    mirror_.changed_.NotifyAll();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  bool mine() const { return mine_; }
+
+ private:
+  Mirror& mirror_;
+  bool mine_ = false;
+};
+
+absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& job) {
+  const Turn turn(*this, absl::InfiniteDuration());
+  CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, ReadBoth(*held.side, job));
+  const MirrorWork work = view_.Note(job, records, clock_.SteadyNow());
+  CAIRN_RETURN_IF_ERROR(CopyMarks(held, job, records));
+  for (const int64_t step : work.unwanted) {
+    const bool replaced = FindStep(JoinSteps(records.root, records.mirror), step)->copy == MirrorStep::Copy::kReplaced;
+    const std::string cause = replaced ? "a later commit took its place" : "deleted at the root";
+    CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = replaced}));
+  }
+  for (const int64_t step : work.outdated) {
+    const std::string cause = absl::StrCat("the mirror keeps the last ", options_.rule.keep_last);
+    CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = true}));
+  }
+  return Clean(held, job, records, work);
+}
+
+absl::Status Mirror::CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records) {
+  for (const StepRecord& mirror : records.mirror) {
+    const StepRecord* root = FindStep(records.root, mirror.step);
+    // What only the mirror has, has its own.
+    if (root == nullptr || !root->unlisted.ok() || mirror.state() != StepRecord::State::kCommitted) continue;
+    const MirrorStep step = MirrorStepOf(root, &mirror);
+    if (!step.at_root && step.copy != MirrorStep::Copy::kDeleted) continue;
+    CAIRN_RETURN_IF_ERROR(CopyMark(held, PinPath(job, mirror.step), root->pinned, mirror.pinned));
+    std::set<std::string> tags(root->tags.begin(), root->tags.end());
+    tags.insert(mirror.tags.begin(), mirror.tags.end());
+    for (const std::string& tag : tags) {
+      const bool wanted = HasTag(*root, tag);
+      // A tag names one step. The root's counts.
+      for (const StepRecord& other : records.mirror) {
+        if (!wanted || other.step == mirror.step || !HasTag(other, tag)) continue;
+        CAIRN_RETURN_IF_ERROR(CopyMark(held, TagPath(job, other.step, tag), false, true));
+      }
+      CAIRN_RETURN_IF_ERROR(CopyMark(held, TagPath(job, mirror.step, tag), wanted, HasTag(mirror, tag)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Mirror::CopyMark(const MirrorPlace::Held& held, const std::string& path, bool wanted, bool there) {
+  if (wanted == there) return absl::OkStatus();
+  CAIRN_RETURN_IF_ERROR(held.lock->Check());
+  if (!wanted) return held.side->storage->RemoveAll(path);
+  const auto text = root_.storage().Read(path, kMaxMarkBytes);
+  // It was taken away meanwhile; who did that has asked for the next look.
+  if (HasReason(text.status(), Reason::kFileMissing)) return absl::OkStatus();
+  CAIRN_RETURN_IF_ERROR(text.status());
+  return held.side->storage->PutIfAbsent(path, *text).status();
+}
+
+absl::Status Mirror::DeleteCopy(const MirrorPlace::Held& held, const std::string& job, DeleteStep action) {
+  DeletionStore deletions(*held.side->storage, held.side->checkpoints, clock_, *held.lock);
+  // What a person deleted goes, if the root has a checkpoint that is left. Rules leave one at the mirror itself.
+  if (!action.by_rules) action.left_elsewhere = root_.NewestValid(job, action.step);
+  const absl::Status deleted = deletions.Delete(job, action, std::nullopt).status();
+  // The last one goes when a newer one was copied.
+  if (HasReason(deleted, Reason::kLastCheckpoint) || HasReason(deleted, Reason::kCheckpointPinned)) {
+    return absl::OkStatus();
+  }
+  if (!deleted.ok() && !HasReason(deleted, Reason::kNotCommitted)) return deleted;
+  Log(LogLevel::kInfo, "mirror_deleted", {{"job", job}, {"step", action.step}, {"cause", action.cause}});
+  Look(job);  // to remove the files
+  return absl::OkStatus();
+}
+
+absl::Status Mirror::CleanAttempt(const MirrorPlace::Held& held, const std::string& job, const StepRecord& step,
+                                  const StoredAttempt& attempt, const MirrorWork& work) {
+  Storage& storage = *held.side->storage;
+  const std::string directory = AttemptDirectory(job, step.step, attempt.attempt);
+  if (attempt.deleted && attempt.directory) {
+    const bool settled = clock_.SteadyNow() - started_ >= options_.settle;
+    if (!settled || InUse(job, step.step)) {
+      view_.LookBy(job, clock_.SteadyNow() + kCleanRetry);
+      return absl::OkStatus();
+    }
+    DeletionStore deletions(storage, held.side->checkpoints, clock_, *held.lock);
+    const absl::Status removed = deletions.Remove(job, step.step, attempt.attempt, std::nullopt);
+    if (removed.ok()) Look(job);
+    return HasReason(removed, Reason::kLastCheckpoint) ? absl::OkStatus() : removed;
+  }
+  if (!attempt.unfinished || !attempt.directory || !Contains(work.clean, step.step)) return absl::OkStatus();
+  const std::optional<MirrorStep> seen = view_.Find(job, step.step);
+  if (Contains(work.copy, step.step) && seen.has_value() && seen->attempt == attempt.attempt) return absl::OkStatus();
+  CAIRN_RETURN_IF_ERROR(held.lock->Check());
+  CAIRN_RETURN_IF_ERROR(storage.RemoveUnfinished({directory, StepDirectory(job, step.step)}, held.lock->began()));
+  return storage.RemoveAll(directory);
+}
+
+absl::Status Mirror::ForgetDeleted(const MirrorPlace::Held& held, const std::string& job, int64_t step,
+                                   uint32_t attempt) {
+  const StoredAttempt there = held.side->checkpoints.ReadAttempt(job, step, attempt);
+  if (!there.deleted || !there.deleted_by_rules) return absl::OkStatus();
+  const Turn turn(*this, absl::InfiniteDuration());
+  CAIRN_RETURN_IF_ERROR(held.lock->Check());
+  // The deletion goes last: until then nobody takes what is left of the files for a checkpoint.
+  for (const std::string& path :
+       {OutcomePath(job, step, attempt), RepairedPath(job, step, attempt), DeletionPath(job, step, attempt)}) {
+    CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Mirror::Clean(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
+                           const MirrorWork& work) {
+  for (const StepRecord& step : records.mirror) {
+    const StoredAttempt* standing = step.state() == StepRecord::State::kCommitted ? step.deciding() : nullptr;
+    bool replaced = false;
+    for (const StoredAttempt& attempt : step.attempts) {
+      CAIRN_RETURN_IF_ERROR(CleanAttempt(held, job, step, attempt, work));
+      replaced = replaced || (attempt.stands() && standing != nullptr && attempt.attempt < standing->attempt);
+    }
+    if (!replaced) continue;
+    DeletionStore deletions(*held.side->storage, held.side->checkpoints, clock_, *held.lock);
+    CAIRN_ASSIGN_OR_RETURN(const ChangedSteps changed, deletions.Delete(job, DeleteReplaced{step.step}));
+    if (!changed.deleted.empty()) Look(job);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<ChangedSteps>> Mirror::Change(const std::string& job, const ChangeSteps& change) {
+  std::optional<int64_t> step = StepOf(change);
+  const auto* tag = std::get_if<TagStep>(&change.change);
+  if (tag != nullptr && !step.has_value()) step = view_.OnlyThereWithTag(job, tag->tag);
+  if (!step.has_value()) return std::nullopt;
+  const Turn turn(*this, kChangePatience);
+  if (!turn.mine()) {
+    return MakeError(Reason::kStorageStalled,
+                     absl::StrCat("the mirror ", options_.address, " is busy: its storage has not answered for ",
+                                  absl::FormatDuration(kChangePatience)),
+                     {{"job", job}, {"step", absl::StrCat(*step)}});
+  }
+  const auto opened = place_.ToRead();
+  const StepRecord root = root_.ReadStep(job, *step);
+  const StepRecord there =
+      opened.ok() ? (*opened)->checkpoints.ReadStep(job, *step) : StepRecord{.unlisted = opened.status()};
+  if (!there.unlisted.ok()) {
+    return Annotate(there.unlisted, absl::StrCat("the root has no such checkpoint of ", job, ", and the mirror ",
+                                                 options_.address, " does not say whether it has one"));
+  }
+  const MirrorStep joined = MirrorStepOf(&root, &there);
+  if (joined.at_root || there.state() == StepRecord::State::kNothing || joined.copy == MirrorStep::Copy::kDeleted) {
+    return std::nullopt;
+  }
+  const std::shared_ptr<const MirrorPlace::Held> held = place_.held();
+  if (held == nullptr) {
+    return MakeError(Reason::kRootInUse,
+                     absl::StrCat("only the mirror ", options_.address, " has ", job, "@", *step,
+                                  ", and this coordinator cannot write there now"),
+                     {{"job", job},
+                      {"step", absl::StrCat(*step)},
+                      {"next", "See what `cairn status` says of the mirror, and try again."}});
+  }
+  if (tag != nullptr && tag->step.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, root_.ReadCheckpoints(job));
+    for (const StepRecord& one : steps) {
+      if (HasTag(one, tag->tag)) return DeletionStore::TagIsTaken(job, tag->tag, one.step);
+    }
+  }
+  DeletionStore deletions(*held->side->storage, held->side->checkpoints, clock_, *held->lock);
+  absl::StatusOr<ChangedSteps> changed;
+  if (const auto* deletion = std::get_if<DeleteStep>(&change.change)) {
+    DeleteStep action = *deletion;
+    action.left_elsewhere = root_.NewestValid(job);
+    changed = deletions.Delete(job, action, std::nullopt);
+    if (changed.ok()) changed->mirror_follows = true;
+  } else if (const auto* pin = std::get_if<PinStep>(&change.change)) {
+    changed = deletions.Pin(job, *pin);
+  } else {
+    changed = deletions.Tag(job, *tag);
+  }
+  if (!changed.ok()) return Annotate(changed.status(), absl::StrCat("at the mirror ", options_.address));
+  CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, ReadBoth(**opened, job));
+  view_.Note(job, records, clock_.SteadyNow());
+  Look(job);
+  return *std::move(changed);
+}
+
+}  // namespace cairn

@@ -1,0 +1,74 @@
+// Where a mirror is: opens its storage, sees to it that it belongs to the root, and makes this process its writer.
+#ifndef CAIRN_STORE_MIRROR_MIRROR_PLACE_H_
+#define CAIRN_STORE_MIRROR_MIRROR_PLACE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "store/read/checkpoint_store.h"
+#include "store/storage/root_lock.h"
+#include "store/storage/storage.h"
+
+namespace cairn {
+
+// Thread-safe.
+class MirrorPlace {
+ public:
+  // This file at a mirror names its root in one line, so that nobody's checkpoints are taken for copies.
+  static constexpr char kOwnerPath[] = ".cairn/mirror-of";
+
+  // The mirror's storage. It stays open once it is.
+  struct Side {
+    explicit Side(std::unique_ptr<Storage> opened) : storage(std::move(opened)), checkpoints(*storage) {}
+    const std::unique_ptr<Storage> storage;
+    CheckpointStore checkpoints;
+  };
+  // What its one writer has.
+  struct Held {
+    std::shared_ptr<Side> side;
+    std::unique_ptr<RootLock> lock;
+    uint64_t refreshed = 0;  // Storage::Refresh
+  };
+  // Opens the mirror, and makes it if there is none. It may be called by any thread, and again after an error.
+  using Open = std::function<absl::StatusOr<std::unique_ptr<Storage>>()>;
+
+  // `address`: the mirror's full name; `root`: the full name of what is copied.
+  MirrorPlace(std::string address, std::string root, Open open)
+      : address_(std::move(address)), root_(std::move(root)), open_(std::move(open)) {}
+
+  const std::string& address() const { return address_; }
+
+  // Returns the storage, to read from it. FAILED_PRECONDITION (ROOT_IN_USE): it is another root's mirror, or no mirror
+  // and not empty. Else the errors of storage.
+  absl::StatusOr<std::shared_ptr<Side>> ToRead();
+  // Takes the mirror's lock, or checks that it is still held. Fails as ToRead; also ROOT_IN_USE if another process is
+  // its writer.
+  absl::StatusOr<std::shared_ptr<const Held>> Hold();
+  // Returns what Hold has returned last; null before that, and after the lock was lost.
+  std::shared_ptr<const Held> held() const;
+  void Release();
+
+ private:
+  absl::StatusOr<std::shared_ptr<Side>> Opened();
+  // Returns whether the mirror was made for this root; false if nothing stands there yet. Fails as ToRead.
+  absl::StatusOr<bool> BelongsToRoot(Storage& storage) const;
+  absl::StatusOr<std::shared_ptr<const Held>> Take();
+
+  const std::string address_;
+  const std::string root_;
+  const Open open_;
+  Mutex open_mutex_;
+  std::shared_ptr<Side> side_ ABSL_GUARDED_BY(open_mutex_);
+  mutable Mutex held_mutex_;
+  std::shared_ptr<const Held> held_ ABSL_GUARDED_BY(held_mutex_);
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_MIRROR_MIRROR_PLACE_H_

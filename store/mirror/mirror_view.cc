@@ -1,0 +1,331 @@
+#include "store/mirror/mirror_view.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "store/read/listed_checkpoint.h"
+
+namespace cairn {
+namespace {
+
+// A job is looked at so often though nothing is known to have changed: somebody may have changed the mirror.
+constexpr absl::Duration kLookEach = absl::Minutes(10);
+// So long a look at the files of a copy counts.
+constexpr absl::Duration kCheckedFor = absl::Minutes(1);
+
+bool Contains(const std::vector<int64_t>& steps, int64_t step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+// Says why the mirror cannot take the attempt of a closed step; OK if its copy was deleted there.
+absl::Status WhyClosed(const MirrorStep& step, const StepRecord& mirror, const std::string& job,
+                       const std::string& address) {
+  if (!mirror.unlisted.ok()) return mirror.unlisted;
+  for (const StoredAttempt& attempt : mirror.attempts) {
+    if (attempt.attempt != step.attempt) continue;
+    if (attempt.deleted) return absl::OkStatus();
+    if (attempt.damaged) return attempt.error;
+  }
+  return MakeError(Reason::kStepCommitted,
+                   absl::StrCat("the mirror ", address, " has another checkpoint of ", job, "@", step.step,
+                                " under attempt ", step.attempt, " or a later one"),
+                   {{"job", job},
+                    {"step", absl::StrCat(step.step)},
+                    {"next", absl::StrCat("Compare the two: `cairn diff`. Then save under another job's name, or delete "
+                                          "the step at both: `cairn delete ",
+                                          job, "@", step.step, "`.")}});
+}
+
+}  // namespace
+
+const MirrorView::Seen* MirrorView::Of(const std::string& job) const {
+  const auto seen = seen_.find(job);
+  return seen == seen_.end() ? nullptr : &seen->second;
+}
+
+bool MirrorView::IsCopying(const std::string& job, int64_t step) const {
+  return copying_.has_value() && copying_->copy.job == job && copying_->copy.step == step;
+}
+
+void MirrorView::SetReachable(const absl::Status& error) {
+  MutexLock lock(mutex_);
+  reachable_ = error.ok();
+  if (!error.ok()) ++counts_.failures;
+  error_ = error;
+  changed_.NotifyAll();
+}
+
+bool MirrorView::reachable() const {
+  MutexLock lock(mutex_);
+  return reachable_;
+}
+
+void MirrorView::AwaitSeen(const std::string& job, absl::Duration patience) const {
+  MutexLock lock(mutex_);
+  const absl::Time deadline = absl::Now() + patience;
+  while (Of(job) == nullptr && error_.ok()) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return;
+    changed_.WaitFor(mutex_, left);
+  }
+}
+
+MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records, absl::Time now) {
+  std::vector<MirrorStep> steps = JoinSteps(records.root, records.mirror);
+  MutexLock lock(mutex_);
+  Seen& seen = seen_[job];
+  seen.next_look = now + kLookEach;
+  seen.lineage = LineageOf(steps);
+  seen.sequence = std::max(seen.sequence, LineageOf(records.mirror).sequence());
+  seen.highest_attempt.clear();
+  seen.only_there.clear();
+  for (const StepRecord& step : records.mirror) {
+    if (!step.attempts.empty()) seen.highest_attempt[step.step] = step.attempts.back().attempt;
+  }
+  std::erase_if(seen.failed, [&](const auto& entry) {
+    const MirrorStep* step = FindStep(steps, entry.first);
+    return step == nullptr || step->attempt != entry.second.attempt || step->has_copy();
+  });
+  std::erase_if(seen.damaged, [&](const auto& entry) {
+    const MirrorStep* step = FindStep(steps, entry.first);
+    return step == nullptr || step->mirrored != entry.second;
+  });
+  std::erase_if(seen.checked, [&](const auto& entry) {
+    const MirrorStep* step = FindStep(steps, entry.first);
+    return step == nullptr || !step->has_copy() || now - entry.second > kCheckedFor;
+  });
+  for (MirrorStep& step : steps) {
+    const auto failed = seen.failed.find(step.step);
+    step.uncopyable = failed != seen.failed.end() && failed->second.for_good && failed->second.next_try > now;
+    step.copy_damaged = seen.damaged.contains(step.step);
+    const StepRecord* mirror = FindStep(records.mirror, step.step);
+    if (step.copy == MirrorStep::Copy::kOnlyThere && !step.at_root) seen.only_there[step.step] = *mirror;
+    if (!step.closed || step.attempt == 0) continue;
+    absl::Status why = WhyClosed(step, *mirror, job, address_);
+    if (!why.ok()) seen.failed[step.step] = {step.attempt, std::move(why), true, absl::InfiniteFuture()};
+  }
+  seen.work = WorkOf(steps, rule_);
+  seen.steps = std::move(steps);
+  for (const auto& [number, failed] : seen.failed) seen.next_look = std::min(seen.next_look, failed.next_try);
+  const MirrorWork work = seen.work;
+  changed_.NotifyAll();
+  if (seen.steps.empty()) seen_.erase(job);  // anybody may name a job
+  return work;
+}
+
+void MirrorView::LookBy(const std::string& job, absl::Time time) {
+  MutexLock lock(mutex_);
+  const auto seen = seen_.find(job);
+  if (seen != seen_.end()) seen->second.next_look = std::min(seen->second.next_look, time);
+}
+
+std::optional<std::string> MirrorView::Due(absl::Time now) const {
+  MutexLock lock(mutex_);
+  for (const auto& [job, seen] : seen_) {
+    if (seen.next_look <= now) return job;
+  }
+  return std::nullopt;
+}
+
+absl::Time MirrorView::NextTime() const {
+  MutexLock lock(mutex_);
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [job, seen] : seen_) next = std::min(next, seen.next_look);
+  return next;
+}
+
+std::optional<MirrorView::Copy> MirrorView::NextCopy(absl::Time now) {
+  MutexLock lock(mutex_);
+  for (const bool later : {true, false}) {
+    for (const auto& [job, seen] : seen_) {
+      if ((job > last_copied_) != later) continue;
+      for (const int64_t step : seen.work.copy) {
+        const auto failed = seen.failed.find(step);
+        if (failed != seen.failed.end() && failed->second.next_try > now) continue;
+        last_copied_ = job;
+        return Copy{job, step};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+void MirrorView::BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<uint64_t>& bytes_done) {
+  MutexLock lock(mutex_);
+  copying_ = {copy, bytes, &bytes_done};
+}
+
+void MirrorView::EndCopy(const absl::Status& status) {
+  MutexLock lock(mutex_);
+  if (status.ok() && copying_.has_value()) {
+    ++counts_.steps_copied;
+    counts_.bytes_copied += copying_->bytes;
+    if (const auto seen = seen_.find(copying_->copy.job); seen != seen_.end()) {
+      seen->second.damaged.erase(copying_->copy.step);
+    }
+  }
+  copying_.reset();
+}
+
+void MirrorView::NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good,
+                             absl::Time next_try) {
+  MutexLock lock(mutex_);
+  seen_[copy.job].failed[copy.step] = {attempt, error, for_good, next_try};
+  if (for_good) ++counts_.failures;
+}
+
+void MirrorView::NoteChecked(const Copy& copy, bool whole, absl::Time now) {
+  MutexLock lock(mutex_);
+  const auto seen = seen_.find(copy.job);
+  const MirrorStep* step = seen == seen_.end() ? nullptr : FindStep(seen->second.steps, copy.step);
+  if (step == nullptr) return;
+  if (whole) {
+    seen->second.checked[copy.step] = now;
+    return;
+  }
+  seen->second.checked.erase(copy.step);
+  seen->second.damaged[copy.step] = step->mirrored;
+}
+
+bool MirrorView::Awaits(const std::string& job, int64_t step) const {
+  MutexLock lock(mutex_);
+  if (IsCopying(job, step)) return true;
+  if (!rule_.Wants(step)) return false;
+  const Seen* seen = Of(job);
+  const MirrorStep* found = seen == nullptr ? nullptr : FindStep(seen->steps, step);
+  if (found == nullptr || found->attempt == 0) return true;
+  // While nobody can look at a copy, the newest ones stay.
+  return Contains(seen->work.copy, step) || (!reachable_ && found->has_copy() && !seen->checked.contains(step));
+}
+
+bool MirrorView::NeedsNoCheck(const std::string& job, int64_t step, absl::Time now) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  const MirrorStep* found = seen == nullptr ? nullptr : FindStep(seen->steps, step);
+  if (!rule_.Wants(step)) return true;
+  if (found == nullptr) return false;
+  if (!found->has_copy() || !reachable_) return !Contains(seen->work.copy, step);
+  const auto checked = seen->checked.find(step);
+  return checked != seen->checked.end() && now - checked->second <= kCheckedFor;
+}
+
+std::optional<MirrorStep> MirrorView::Find(const std::string& job, int64_t step) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  const MirrorStep* found = seen == nullptr ? nullptr : FindStep(seen->steps, step);
+  return found == nullptr ? std::nullopt : std::optional(*found);
+}
+
+bool MirrorView::IsKnown(const std::string& job) const {
+  MutexLock lock(mutex_);
+  return Of(job) != nullptr;
+}
+
+std::optional<int64_t> MirrorView::OnlyThereWithTag(const std::string& job, const std::string& tag) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (seen == nullptr) return std::nullopt;
+  for (const auto& [number, step] : seen->only_there) {
+    if (std::find(step.tags.begin(), step.tags.end(), tag) != step.tags.end()) return number;
+  }
+  return std::nullopt;
+}
+
+bool MirrorView::IsBuiltOnThere(const std::string& job, int64_t step, const std::optional<ResumePoint>& resumed) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (seen == nullptr || !seen->only_there.contains(step)) return false;
+  return !FindStep(seen->steps, step)->superseded && !seen->lineage.LeavesBehind(resumed, step);
+}
+
+bool MirrorView::HasLater(const std::string& job, int64_t step) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (seen == nullptr) return false;
+  return std::any_of(seen->steps.begin(), seen->steps.end(), [&](const MirrorStep& one) {
+    return one.step > step && one.loadable() && !one.at_root && !one.superseded;
+  });
+}
+
+uint32_t MirrorView::HighestAttempt(const std::string& job, int64_t step) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (seen == nullptr) return 0;
+  const auto found = seen->highest_attempt.find(step);
+  return found == seen->highest_attempt.end() ? 0 : found->second;
+}
+
+uint64_t MirrorView::Sequence(const std::string& job) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  return seen == nullptr ? 0 : seen->sequence;
+}
+
+v1::MirroredCheckpoint MirrorView::Describe(const std::string& job, int64_t step) const {
+  v1::MirroredCheckpoint made;
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (seen == nullptr) return made;
+  const MirrorStep* known = FindStep(seen->steps, step);
+  const auto failed = seen->failed.find(step);
+  if (IsCopying(job, step)) {
+    made.set_state(v1::MirroredCheckpoint::COPYING);
+  } else if (failed != seen->failed.end()) {
+    made.set_state(failed->second.for_good ? v1::MirroredCheckpoint::FAILED : v1::MirroredCheckpoint::WAITING);
+    *made.mutable_error() = StatusToProto(failed->second.error);
+  } else if (known == nullptr || !known->at_root) {  // it was committed after the last look
+    const bool passed_over = rule_.waits_for_each() && !rule_.Wants(step);
+    made.set_state(passed_over ? v1::MirroredCheckpoint::LEFT_OUT : v1::MirroredCheckpoint::WAITING);
+  } else if (known->copy == MirrorStep::Copy::kSame && !known->copy_damaged) {
+    made.set_state(v1::MirroredCheckpoint::MIRRORED);
+  } else {
+    made.set_state(Contains(seen->work.copy, step) ? v1::MirroredCheckpoint::WAITING
+                                                   : v1::MirroredCheckpoint::LEFT_OUT);
+  }
+  return made;
+}
+
+v1::Mirror MirrorView::DescribeMirror(const std::string& job, bool has_steps) const {
+  v1::Mirror made;
+  made.set_address(address_);
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (!error_.ok()) {
+    *made.mutable_error() = StatusToProto(error_);
+  } else if (seen == nullptr && has_steps) {
+    *made.mutable_error() = StatusToProto(
+        MakeError(Reason::kStorageStalled, absl::StrCat("the mirror ", address_, " was not looked at yet"), {{"job", job}}));
+  }
+  if (seen != nullptr) made.set_steps_waiting(static_cast<uint32_t>(seen->work.copy.size()));
+  if (copying_.has_value() && copying_->copy.job == job) {
+    made.set_copying_step(copying_->copy.step);
+    made.set_bytes_done(*copying_->bytes_done);
+    made.set_bytes_total(copying_->bytes);
+  }
+  return made;
+}
+
+std::vector<v1::Checkpoint> MirrorView::OnlyThere(const std::string& job) const {
+  std::vector<v1::Checkpoint> made;
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (seen == nullptr) return made;
+  for (const auto& [number, step] : seen->only_there) {
+    v1::Checkpoint& entry = made.emplace_back(ListedCheckpoint(job, step, seen->lineage));
+    if (FindStep(seen->steps, number)->superseded) entry.set_state(v1::Phase::SUPERSEDED);
+    entry.mutable_mirror()->set_state(v1::MirroredCheckpoint::ONLY_THERE);
+  }
+  return made;
+}
+
+MirrorCounts MirrorView::counts() const {
+  MutexLock lock(mutex_);
+  MirrorCounts counts = counts_;
+  counts.reachable = reachable_;
+  for (const auto& [job, seen] : seen_) counts.steps_waiting += seen.work.copy.size();
+  return counts;
+}
+
+}  // namespace cairn

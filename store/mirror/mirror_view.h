@@ -1,0 +1,146 @@
+// What the mirror's thread has seen of the jobs at both places, and what follows from it for people and for decisions.
+#ifndef CAIRN_STORE_MIRROR_MIRROR_VIEW_H_
+#define CAIRN_STORE_MIRROR_MIRROR_VIEW_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "cairn/v1/checkpoint_service.pb.h"
+#include "common/base/mutex.h"
+#include "store/mirror/mirror_rule.h"
+#include "store/mirror/mirror_step.h"
+#include "store/read/lineage.h"
+#include "store/read/step_record.h"
+
+namespace cairn {
+
+// All steps of a job, ascending.
+struct MirrorRecords {
+  std::vector<StepRecord> root;
+  std::vector<StepRecord> mirror;
+};
+
+// Counts since the start, and what waits now: for metrics.
+struct MirrorCounts {
+  uint64_t steps_copied = 0;
+  uint64_t bytes_copied = 0;
+  uint64_t failures = 0;
+  uint64_t steps_waiting = 0;
+  bool reachable = false;
+};
+
+// Thread-safe. Never waits for storage.
+class MirrorView {
+ public:
+  // `address`: the mirror's full name.
+  MirrorView(std::string address, const MirrorRule& rule) : address_(std::move(address)), rule_(rule) {}
+
+  // The mirror answered, or not: then `error` says why.
+  void SetReachable(const absl::Status& error);
+  // True if the last thing that was asked of the mirror succeeded.
+  bool reachable() const;
+  // Waits until the job was seen, or the mirror has failed; for `patience` at most.
+  void AwaitSeen(const std::string& job, absl::Duration patience) const;
+
+  // Puts down what was read of a job at `now`, and returns what is to be done. The job is due again after a while.
+  MirrorWork Note(const std::string& job, const MirrorRecords& records, absl::Time now);
+  // Asks for the job's next look at `time` or before.
+  void LookBy(const std::string& job, absl::Time time);
+  // Returns a job that is due at `now`; nothing if there is none.
+  std::optional<std::string> Due(absl::Time now) const;
+  // Returns when something is due next, a look or another try of a copy.
+  absl::Time NextTime() const;
+
+  struct Copy {
+    std::string job;
+    int64_t step = 0;
+  };
+  // Returns the next step to copy; nothing if none waits that may be tried at `now`. The jobs take turns.
+  std::optional<Copy> NextCopy(absl::Time now);
+  void BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<uint64_t>& bytes_done);
+  void EndCopy(const absl::Status& status);
+  // The attempt cannot be copied before `next_try`. `for_good`: another try will hardly help, because the step is
+  // damaged at the root, or the mirror has another one.
+  void NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good, absl::Time next_try);
+  // Somebody has looked at the files of the step's copy, at `now`.
+  void NoteChecked(const Copy& copy, bool whole, absl::Time now);
+
+  // True if the rule wants a copy of the step, which is committed at the root, and there is none yet, or nobody knows;
+  // also while the step is being copied.
+  bool Awaits(const std::string& job, int64_t step) const;
+  // True if rules may delete the step at the root without a look at its copy: none is wanted, or it was looked at a
+  // moment before `now`.
+  bool NeedsNoCheck(const std::string& job, int64_t step, absl::Time now) const;
+  // The state of a step; nothing if the job was not seen, or neither place has the step.
+  std::optional<MirrorStep> Find(const std::string& job, int64_t step) const;
+  bool IsKnown(const std::string& job) const;
+  // Returns the step that only the mirror has and that has the tag; nothing if there is none.
+  std::optional<int64_t> OnlyThereWithTag(const std::string& job, const std::string& tag) const;
+  // True if only the mirror has the step, and the training builds on it if it has resumed from `resumed`.
+  bool IsBuiltOnThere(const std::string& job, int64_t step, const std::optional<ResumePoint>& resumed) const;
+  // True if the mirror has a step that counts as later than `step`, the latest one that the root has.
+  bool HasLater(const std::string& job, int64_t step) const;
+  // The highest attempt of the step at the mirror; 0 if there is none, or it is not known.
+  uint32_t HighestAttempt(const std::string& job, int64_t step) const;
+  // The highest sequence number of the job's commits at the mirror (lineage.h); 0 if it is not known.
+  uint64_t Sequence(const std::string& job) const;
+
+  // How a step of the root stands at the mirror, for people.
+  v1::MirroredCheckpoint Describe(const std::string& job, int64_t step) const;
+  // The mirror's state. `has_steps`: the root has steps of the job.
+  v1::Mirror DescribeMirror(const std::string& job, bool has_steps) const;
+  // The checkpoints that only the mirror has, ascending.
+  std::vector<v1::Checkpoint> OnlyThere(const std::string& job) const;
+  MirrorCounts counts() const;
+
+ private:
+  struct Failed {
+    uint32_t attempt = 0;
+    absl::Status error;
+    bool for_good = false;
+    absl::Time next_try;
+  };
+  // What was seen of a job.
+  struct Seen {
+    std::vector<MirrorStep> steps;
+    JobLineage lineage;
+    MirrorWork work;
+    std::map<int64_t, StepRecord> only_there;
+    std::map<int64_t, uint32_t> highest_attempt;  // at the mirror
+    uint64_t sequence = 0;                        // of its commits
+    std::map<int64_t, Failed> failed;
+    std::map<int64_t, uint32_t> damaged;   // attempts whose copies are damaged
+    std::map<int64_t, absl::Time> checked;  // when somebody has found a copy whole
+    absl::Time next_look = absl::InfiniteFuture();
+  };
+
+  const Seen* Of(const std::string& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsCopying(const std::string& job, int64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string address_;
+  const MirrorRule rule_;
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  bool reachable_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mutex_);
+  std::string last_copied_ ABSL_GUARDED_BY(mutex_);  // the job that had its turn last
+  struct Copying {
+    Copy copy;
+    uint64_t bytes = 0;
+    const std::atomic<uint64_t>* bytes_done = nullptr;
+  };
+  std::optional<Copying> copying_ ABSL_GUARDED_BY(mutex_);
+  MirrorCounts counts_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_STORE_MIRROR_MIRROR_VIEW_H_
