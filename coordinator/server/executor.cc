@@ -91,7 +91,9 @@ std::vector<int> KeepersOf(const Manifest& manifest, const std::vector<PlanLoad:
 
 absl::StatusOr<StoredAttempts> Executor::Run(const std::string& job, const RecoverJob&) {
   if (mirror_ != nullptr) mirror_->Look(job);
-  return checkpoints_.Recover(job);
+  auto recovered = checkpoints_.Recover(job);
+  checkpoints_.KeepIndex(job);
+  return recovered;
 }
 
 absl::StatusOr<StoredAttempts> Executor::Run(const std::string& job, const ReadStep& action) {
@@ -233,7 +235,9 @@ absl::StatusOr<ChangedSteps> Executor::Change(const std::string& job, const Chan
       prune.awaits_mirror = [&](int64_t step) { return mirror_->view().Awaits(job, step); };
       prune.is_safe_elsewhere = [&](int64_t step) { return mirror_->MayRulesDelete(job, step); };
     }
-    return deletions_.Prune(job, prune);
+    auto pruned = deletions_.Prune(job, prune);
+    checkpoints_.KeepIndex(job);  // it is asked for behind each commit
+    return pruned;
   };
   const auto tag_with_mirror = [&](const TagStep& tag) -> absl::StatusOr<ChangedSteps> {
     const std::optional<int64_t> taken =

@@ -83,8 +83,8 @@ TEST(MirrorStepTest, Copy_OfWhatTheRootHasNoMore) {
 
 TEST(MirrorStepTest, MirrorStepOf_AnotherRecordInThePlace_ClosesTheStep) {
   const StepRecord root = Step({Committed(1)});
-  for (const StoredAttempt& other : {Committed(1, "another"), Deleted(1, false), StoredAttempt{.step = 7, .attempt = 1},
-                                     Committed(2), Damaged(1)}) {
+  for (const StoredAttempt& other :
+       {Committed(1, "another"), Deleted(1, false), StoredAttempt{.step = 7, .attempt = 1}, Committed(2), Damaged(1)}) {
     const StepRecord mirror = Step({other});
     EXPECT_TRUE(MirrorStepOf(&root, &mirror).closed) << other.attempt;
   }

@@ -28,14 +28,15 @@ absl::Status WhyClosed(const MirrorStep& step, const StepRecord& mirror, const s
     if (attempt.deleted) return absl::OkStatus();
     if (attempt.damaged) return attempt.error;
   }
-  return MakeError(Reason::kStepCommitted,
-                   absl::StrCat("the mirror ", address, " has another checkpoint of ", job, "@", step.step,
-                                " under attempt ", step.attempt, " or a later one"),
-                   {{"job", job},
-                    {"step", absl::StrCat(step.step)},
-                    {"next", absl::StrCat("Compare the two: `cairn diff`. Then save under another job's name, or delete "
-                                          "the step at both: `cairn delete ",
-                                          job, "@", step.step, "`.")}});
+  return MakeError(
+      Reason::kStepCommitted,
+      absl::StrCat("the mirror ", address, " has another checkpoint of ", job, "@", step.step, " under attempt ",
+                   step.attempt, " or a later one"),
+      {{"job", job},
+       {"step", absl::StrCat(step.step)},
+       {"next", absl::StrCat("Compare the two: `cairn diff`. Then save under another job's name, or delete "
+                             "the step at both: `cairn delete ",
+                             job, "@", step.step, "`.")}});
 }
 
 }  // namespace
@@ -295,8 +296,8 @@ v1::Mirror MirrorView::DescribeMirror(const std::string& job, bool has_steps) co
   if (!error_.ok()) {
     *made.mutable_error() = StatusToProto(error_);
   } else if (seen == nullptr && has_steps) {
-    *made.mutable_error() = StatusToProto(
-        MakeError(Reason::kStorageStalled, absl::StrCat("the mirror ", address_, " was not looked at yet"), {{"job", job}}));
+    *made.mutable_error() = StatusToProto(MakeError(
+        Reason::kStorageStalled, absl::StrCat("the mirror ", address_, " was not looked at yet"), {{"job", job}}));
   }
   if (seen != nullptr) made.set_steps_waiting(static_cast<uint32_t>(seen->work.copy.size()));
   if (copying_.has_value() && copying_->copy.job == job) {

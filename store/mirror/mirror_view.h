@@ -116,7 +116,7 @@ class MirrorView {
     std::map<int64_t, uint32_t> highest_attempt;  // at the mirror
     uint64_t sequence = 0;                        // of its commits
     std::map<int64_t, Failed> failed;
-    std::map<int64_t, uint32_t> damaged;   // attempts whose copies are damaged
+    std::map<int64_t, uint32_t> damaged;    // attempts whose copies are damaged
     std::map<int64_t, absl::Time> checked;  // when somebody has found a copy whole
     absl::Time next_look = absl::InfiniteFuture();
   };

@@ -9,6 +9,7 @@
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/read/record_index.h"
 #include "store/read/tags.h"
 
 namespace cairn {
@@ -16,6 +17,9 @@ namespace {
 
 // At most this many records are remembered; each takes a few hundred bytes.
 constexpr size_t kMaxKnown = 100'000;
+// A job of fewer steps has no index, and an index that lacks fewer records is not written anew: to read so many takes
+// as long as one listing and one read, because they are read at once.
+constexpr size_t kIndexAfter = 64;
 
 // Bounds the memory of listings.
 constexpr size_t kStepsListedAtOnce = 4096;
@@ -159,10 +163,45 @@ std::optional<StoredAttempt> CheckpointStore::Known(const std::string& path, con
   return found->second;
 }
 
-void CheckpointStore::Remember(const std::string& path, const StoredAttempt& record) {
+void CheckpointStore::Remember(std::string_view job, const std::string& path, const StoredAttempt& record) {
   MutexLock lock(mutex_);
   if (known_.size() >= kMaxKnown) known_.clear();
   known_[path] = record;
+  if (const auto indexed = not_indexed_.find(job); indexed != not_indexed_.end()) ++indexed->second;
+}
+
+void CheckpointStore::ReadIndex(std::string_view job) {
+  if (!storage_.ListsExactly()) return;
+  {
+    MutexLock lock(mutex_);
+    if (not_indexed_.contains(job)) return;
+  }
+  const auto bytes = storage_.Read(RecordIndexPath(job), kMaxRecordIndexBytes);
+  auto index = bytes.ok() ? DecodeRecordIndex(job, *bytes) : bytes.status();
+  MutexLock lock(mutex_);
+  not_indexed_.try_emplace(std::string(job), 0);
+  if (!index.ok() || known_.size() + index->size() > kMaxKnown) return;
+  known_.merge(*index);  // what was read counts
+}
+
+void CheckpointStore::KeepIndex(const std::string& job) {
+  RecordIndex index;
+  {
+    MutexLock lock(mutex_);
+    const auto indexed = not_indexed_.find(job);
+    if (indexed == not_indexed_.end() || indexed->second < kIndexAfter) return;
+    indexed->second = 0;
+    // Paths of steps begin with the job's; a job within this one has an index of its own.
+    const std::string begin = absl::StrCat(job, "/");
+    for (auto at = known_.lower_bound(begin); at != known_.end() && at->first.starts_with(begin); ++at) {
+      const std::string_view below = std::string_view(at->first).substr(begin.size());
+      if (!at->second.damaged && ParseStepName(below.substr(0, below.find('/'))).has_value()) index.insert(*at);
+    }
+  }
+  const std::string bytes = EncodeRecordIndex(index);
+  if (bytes.size() > kMaxRecordIndexBytes) return;
+  const std::string path = RecordIndexPath(job);
+  if (storage_.MakeDirectories(path.substr(0, path.rfind('/'))).ok()) storage_.PutReplacing(path, bytes).IgnoreError();
 }
 
 bool CheckpointStore::IsKnown(const std::string& path) {
@@ -219,7 +258,7 @@ absl::StatusOr<StoredAttempt> CheckpointStore::ReadRecord(std::string_view job, 
     return outcome.status();  // another try may succeed
   }
   record.identity = std::move(identity);
-  if (!record.identity.empty()) Remember(path, record);
+  if (!record.identity.empty()) Remember(job, path, record);
   return Readable(std::move(record));
 }
 
@@ -278,7 +317,7 @@ std::optional<StoredAttempt> CheckpointStore::ReadDeletion(std::string_view job,
   if (read.ok()) {
     StoredAttempt record = Deleted(*found);
     record.identity = read->identity;
-    Remember(path, record);
+    Remember(job, path, record);
     MutexLock lock(mutex_);
     known_.erase(OutcomePath(job, step, attempt));  // it is not asked for any more
     return record;
@@ -415,6 +454,7 @@ absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const s
 
 absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_view job) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
+  if (steps.size() >= kIndexAfter) ReadIndex(job);
   CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> read, ReadSteps(job, steps));
   std::vector<StepRecord> records;
   for (StepRecord& record : read) {

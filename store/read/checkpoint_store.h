@@ -32,13 +32,13 @@ namespace cairn {
 // Larger outcomes are not read.
 inline constexpr uint64_t kMaxOutcomeBytes = uint64_t{1} << 30;
 
-// Only reads, but for Recover and RemoveUnfinished. Thread-safe; every method blocks on storage and may fail with its
-// errors. Everything comes from listing, so no pointer file can be stale. A record that was read, damaged or not, is
-// remembered by the identity of its file, so a file that was written anew is read anew. A record counts as damaged if
-// it was read twice, the second time past all caches, and gave the same bytes. If it gave other bytes, that is a
-// STORAGE_ERROR, which is not remembered. A record that is listed but cannot be found is a STORAGE_ERROR too: a client
-// of a network file system may keep old answers, and a job that seems to have no checkpoint would begin anew. An error
-// of one step does not keep the others from being read.
+// Only reads, but for Recover, RemoveUnfinished and KeepIndex. Thread-safe; every method blocks on storage and may fail
+// with its errors. Everything comes from listing, so no pointer file can be stale. A record that was read, damaged or
+// not, is remembered by the identity of its file, so a file that was written anew is read anew. A record counts as
+// damaged if it was read twice, the second time past all caches, and gave the same bytes. If it gave other bytes, that
+// is a STORAGE_ERROR, which is not remembered. A record that is listed but cannot be found is a STORAGE_ERROR too: a
+// client of a network file system may keep old answers, and a job that seems to have no checkpoint would begin anew. An
+// error of one step does not keep the others from being read.
 class CheckpointStore {
  public:
   // `storage` must outlive the object. `began` is RootLock::began of a caller that holds the root's lock: unfinished
@@ -130,6 +130,10 @@ class CheckpointStore {
   // Returns the step's manifest, if it can be read and its files exist with their lengths; else the error.
   absl::StatusOr<ManifestPtr> ReadValid(const std::string& job, const StepRecord& step);
   bool IsValid(const std::string& job, int64_t step) { return ReadValid(job, ReadStep(job, step)).ok(); }
+  // Writes the index of the job's records (record_index.h), if the storage lists names with identities, and so many
+  // records have been read since the last index that another one is worth it. For the holder of the root's lock. An
+  // error is ignored: the index only saves time.
+  void KeepIndex(const std::string& job);
   // Removes the unfinished files that earlier holders of the root's lock have left in these steps, in the job's
   // directory and in the directories above it. It ignores a file that cannot be removed: the next holder tries again.
   void RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps);
@@ -202,7 +206,9 @@ class CheckpointStore {
   // Returns the remembered record of the file at `path`, if the file has this identity.
   std::optional<StoredAttempt> Known(const std::string& path, const std::string& identity);
   bool IsKnown(const std::string& path);
-  void Remember(const std::string& path, const StoredAttempt& record);
+  void Remember(std::string_view job, const std::string& path, const StoredAttempt& record);
+  // Remembers what the index of the job's records says, once.
+  void ReadIndex(std::string_view job);
   // `first` is what Storage::ReadContent has returned for the file. Returns its outcome, and sets `identity` to that of
   // the bytes that were decoded.
   absl::StatusOr<Outcome> DecodeSurely(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
@@ -216,6 +222,8 @@ class CheckpointStore {
   const absl::Time began_;
   Mutex mutex_;
   std::map<std::string, StoredAttempt> known_ ABSL_GUARDED_BY(mutex_);  // by path
+  // By job, how many of these its index does not have; a job is here once its index was read.
+  std::map<std::string, size_t, std::less<>> not_indexed_ ABSL_GUARDED_BY(mutex_);
   // The manifests used last, and the files that they came from.
   ManifestFile manifest_file_ ABSL_GUARDED_BY(mutex_);
   ManifestPtr manifest_ ABSL_GUARDED_BY(mutex_);

@@ -89,3 +89,45 @@ def test_a_disturbed_store_only_slows(use, endpoint):
     finally:
         proxy.close()
     assert sum(proxy.met.values()) > 5
+
+
+def reads_of(requests):
+    return [path for method, path in requests if method == "GET" and "?" not in path]
+
+
+def test_a_job_of_many_steps_is_listed_without_a_read_of_each(use, endpoint):
+    steps = 80
+    root = "s3://models/many"
+    command = [f"{os.environ['CAIRN_BIN_DIR']}/cairn", "list", "demo", "--root", root]
+    with cairn.local.Cluster(ranks=1, root=root) as cluster:
+
+        def work(rank, client):
+            for step in range(steps):
+                client.save(step, {"progress": {"step": step}}).wait()
+
+        on_ranks(cluster, work)
+    proxy = FaultProxy(endpoint)
+    use(proxy.endpoint)
+    store = amazons_client(endpoint)
+    try:
+        # The index follows the commits with some distance; a coordinator that starts makes it whole.
+        with cairn.local.Cluster(ranks=1, root=root) as cluster:
+            on_ranks(cluster, lambda rank, client: client.save(steps, {"progress": {}}).wait())
+        proxy.requests.clear()
+        whole = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert len(whole.splitlines()) == steps + 2
+        assert len(reads_of(proxy.requests)) < 10, reads_of(proxy.requests)
+        # What it says does not count for a record that was written anew, and nothing depends on it.
+        key = "many/.cairn/index/demo/records"
+        index = store.get_object(Bucket="models", Key=key)["Body"].read()
+        for damaged in (index[:-1], b"", bytes([index[0] ^ 1]) + index[1:], index[:40] + bytes(8) + index[48:]):
+            store.put_object(Bucket="models", Key=key, Body=damaged)
+            proxy.requests.clear()
+            assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == whole
+            assert len(reads_of(proxy.requests)) > steps
+        store.put_object(Bucket="models", Key=key, Body=index)
+        store.put_object(Bucket="models", Key="many/demo/000000000007/0001.verdict", Body=b"CAIRNVRD")
+        listed = subprocess.run(command, capture_output=True, text=True).stdout
+        assert [line.split()[1] for line in listed.splitlines()[1:] if line.split()[0] == "7"] == ["DAMAGED"], listed
+    finally:
+        proxy.close()
