@@ -41,7 +41,9 @@ bool IsPathOf(const std::string& path, std::string_view job, int64_t step, uint3
 
 }  // namespace
 
-std::string RecordIndexPath(std::string_view job) { return absl::StrCat(".cairn/index/", std::string(job), "/records"); }
+std::string RecordIndexPath(std::string_view job) {
+  return absl::StrCat(".cairn/index/", std::string(job), "/records");
+}
 
 std::string EncodeRecordIndex(const RecordIndex& records) {
   v1::RecordIndex index;

@@ -29,7 +29,8 @@ RecordIndex Some() {
   aborted.identity = "2";
   StoredAttempt deleted = {.step = 0, .attempt = 1, .committed = true, .deleted = true, .deleted_by_rules = true};
   deleted.identity = "3";
-  return {{OutcomePath(kJob, 7, 2), committed}, {OutcomePath(kJob, 7, 1), aborted}, {DeletionPath(kJob, 0, 1), deleted}};
+  return {
+      {OutcomePath(kJob, 7, 2), committed}, {OutcomePath(kJob, 7, 1), aborted}, {DeletionPath(kJob, 0, 1), deleted}};
 }
 
 bool IsRefused(std::string_view bytes) {
@@ -79,7 +80,8 @@ TEST(RecordIndexTest, DecodeRecordIndex_DamagedBytes_AreRefused) {
 
 TEST(RecordIndexTest, DecodeRecordIndex_RecordsOfOtherPlaces_AreRefused) {
   const StoredAttempt one = Some().begin()->second;
-  for (const std::string& path : {OutcomePath("team", 7, 2), OutcomePath(kJob, 8, 2), std::string("../x"), PinPath(kJob, 7)}) {
+  for (const std::string& path :
+       {OutcomePath("team", 7, 2), OutcomePath(kJob, 8, 2), std::string("../x"), PinPath(kJob, 7)}) {
     EXPECT_TRUE(IsRefused(EncodeRecordIndex({{path, one}}))) << path;
   }
   StoredAttempt unnamed = one;
