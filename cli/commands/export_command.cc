@@ -17,7 +17,6 @@
 #include "cli/commands/tensor_choice.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
-#include "common/base/printable.h"
 #include "common/base/shell_word.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
@@ -223,8 +222,8 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
                 Counted(written.finished_before, "file").c_str());
   }
   if (!written.left_out.empty()) {
-    std::printf("entries of common.pt that are omitted, because only the code of their classes could make them:\n");
-    for (const std::string& each : written.left_out) std::printf("  %s\n", Printable(each).c_str());
+    std::printf("entries of common.pt that are omitted, because only the code of their classes could make them:\n%s",
+                IndentedLines(written.left_out).c_str());
   }
   return absl::OkStatus();
 }
