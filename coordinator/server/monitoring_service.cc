@@ -1,6 +1,8 @@
 #include "coordinator/server/monitoring_service.h"
 
+#include <functional>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,20 @@
 #include "store/read/stored_jobs.h"
 
 namespace cairn {
+namespace {
+
+// A list of jobs waits this long for storage, so that its caller, who waits 10 seconds for an answer, gets one.
+constexpr absl::Duration kPatience = absl::Seconds(6);
+
+}  // namespace
+
+MonitoringService::MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, Storage& storage,
+                                     CheckpointStore& checkpoints)
+    : dispatcher_(dispatcher),
+      operations_(operations),
+      reader_({[&dispatcher](std::function<void()> work) { dispatcher.InBackground(std::move(work)); },
+               [&storage](const std::string& directory) { return ListJobDirectory(storage, directory); },
+               [&checkpoints](const std::string& job) { return checkpoints.ReadCheckpoints(job); }}) {}
 
 grpc::ServerUnaryReactor* MonitoringService::ListTimelines(grpc::CallbackServerContext* context,
                                                            const v1::ListTimelinesRequest* request,
@@ -44,18 +60,18 @@ grpc::ServerUnaryReactor* MonitoringService::ListJobs(grpc::CallbackServerContex
 }
 
 absl::StatusOr<v1::ListJobsResponse> MonitoringService::AllJobs() {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> stored, FindJobs(storage_));
   std::map<std::string, v1::JobSummary> jobs;
-  for (const std::string& job : stored) jobs[job].set_job(job);
   for (v1::JobSummary& job : dispatcher_.Jobs()) jobs[job.job()] = std::move(job);
+  std::vector<std::string> known;
+  for (const auto& [name, job] : jobs) known.push_back(name);
+  const JobReader::Answer read = reader_.ReadAll(known, kPatience);
+  if (!read.found.ok() && jobs.empty()) return read.found;
+  for (const auto& [name, steps] : read.jobs) DescribeRead(steps, jobs[name]);
   v1::ListJobsResponse response;
   for (auto& [name, job] : jobs) {
-    // If one job cannot be read, what is known of the others is worth telling all the same.
-    if (const auto steps = checkpoints_.ReadCheckpoints(name); steps.ok()) {
-      DescribeStored(*steps, job);
-    } else {
-      *job.mutable_error() = StatusToProto(steps.status());
-    }
+    job.set_job(name);
+    // There may be other jobs, which nobody knows of.
+    if (!read.found.ok() && !job.has_error()) *job.mutable_error() = StatusToProto(read.found);
     *response.add_jobs() = std::move(job);
   }
   return response;
