@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
 #include "common/rpc/exchange_fault.h"
@@ -135,6 +136,12 @@ absl::Status OperationError(Reason reason, const JobContext& context, const Oper
   ErrorMetadata metadata = Metadata(context, operation);
   AddLastCommitted(context, metadata);
   return MakeError(reason, absl::StrCat(Name(context, operation), ": ", View(what), Tail(context)), metadata);
+}
+
+absl::Status WithOperation(const absl::Status& status, const JobContext& context, const std::string& operation,
+                           const ErrorMetadata& more) {
+  const bool named = absl::StartsWith(status.message(), absl::StrCat(context.job, "@"));
+  return named ? WithMetadata(status, more) : Annotate(status, operation, more);
 }
 
 absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operation& operation, std::string_view what,

@@ -55,6 +55,11 @@ bool AnyHalted(const std::vector<int>& ranks, const JobContext& context);
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
                             std::string_view what);
 
+// Returns an error of planning or of storage with `operation`, as "demo (load)", before its message. A message that
+// names a step of the job itself, as "demo@6 lacks 2 names" does, stays as it is.
+absl::Status WithOperation(const absl::Status& status, const JobContext& context, const std::string& operation,
+                           const ErrorMetadata& more);
+
 // Says what is wrong with a rank's agent or trainer.
 struct MemberFault {
   bool trainer = false;  // else the agent

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/enum_text.h"
 #include "common/status/reason.h"
@@ -305,11 +304,9 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
     progress_base_ = context.now;
     context.Log(LogLevel::kInfo, "numbered", {{"step", step_}, {"attempt", attempt_}});
   } else {
-    const std::string name = absl::StrCat(context.job, "@", step_);
-    const ErrorMetadata metadata = {{"job", context.job}, {"step", absl::StrCat(step_)}};
-    // Storage names the step itself where it speaks of the step, and not of a file.
-    const bool named = absl::StartsWith(reserved.status().message(), name);
-    Abort(named ? WithMetadata(reserved.status(), metadata) : Annotate(reserved.status(), name, metadata), context);
+    Abort(WithOperation(reserved.status(), context, absl::StrCat(context.job, "@", step_),
+                        {{"job", context.job}, {"step", absl::StrCat(step_)}}),
+          context);
   }
   return true;
 }
