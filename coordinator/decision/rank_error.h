@@ -2,6 +2,7 @@
 #ifndef CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
 #define CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +51,9 @@ std::vector<int> HoldingUp(std::vector<int> ranks, const JobContext& context);
 std::vector<NamedRank> HoldingUp(std::vector<NamedRank> named_ranks, const JobContext& context);
 // Returns whether one of these ranks is halted.
 bool AnyHalted(const std::vector<int>& ranks, const JobContext& context);
+
+// Returns "3.00 MiB of 8.00 MiB", what a rank has reported of its work. Any numbers will do.
+std::string BytesText(uint64_t done, uint64_t total);
 
 // As ErrorNaming, for an error of the coordinator's own, without ranks.
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,

@@ -47,6 +47,11 @@ TEST_F(RankErrorTest, WithOperation_AMessageThatNamesAStepOfTheJob_NamesTheJobOn
   EXPECT_EQ(MetadataOf(named)["phase"], "planning");
 }
 
+TEST_F(RankErrorTest, BytesText_AnyNumbers_AreNeverNegative) {
+  EXPECT_EQ(BytesText(3 << 20, 8 << 20), "3.00 MiB of 8.00 MiB");
+  EXPECT_EQ(BytesText(~uint64_t{0}, uint64_t{1} << 63).find('-'), std::string::npos);
+}
+
 TEST_F(RankErrorTest, SilenceOf_EachTime_SaysOnlyWhatIsKnown) {
   RegisterAll(1);
   const Member& member = *context_.members.Find(0);

@@ -169,7 +169,8 @@ void Save::Record(int rank, const v1::SaveState& state, absl::Time now) {
   if (ranks_[static_cast<size_t>(rank)].staged()) timeline_->Mark(rank, RankMark::kStaged, now);
   if (state.phase() == v1::Phase::WRITING) timeline_->Mark(rank, RankMark::kMoving, now);
   if (state.phase() == v1::Phase::WRITTEN) timeline_->Mark(rank, RankMark::kDone, now);
-  timeline_->Await(rank, state.awaited_ranks_size() > 0 ? static_cast<int>(state.awaited_ranks(0)) : -1, now);
+  const bool awaits = state.awaited_ranks_size() > 0 && state.awaited_ranks(0) < ranks_.size();
+  timeline_->Await(rank, awaits ? static_cast<int>(state.awaited_ranks(0)) : -1, now);
 }
 
 void Save::SetPhase(v1::Phase::Value phase, const JobContext& context) {
@@ -211,7 +212,7 @@ void Save::AdvanceOnce(const Before& before, const JobContext& context) {
 }
 
 void Save::AdvanceForward(const JobContext& context) {
-  if (!AllBegun(context)) return;
+  if (!AllBegun(context) || !CheckContents(context)) return;
   if (!has_plan()) AdvancePlan(context);
   if (phase_ == v1::Phase::ABORTING || !has_plan() || !CheckExchange(context)) return;
   if (attempt_ == 0) {
