@@ -10,17 +10,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "store/read/step_record.h"
 #include "store/read/stored_jobs.h"
 
 namespace cairn {
 
-// Thread-safe.
+// Thread-safe. No method blocks. Storage is asked by kThreads threads at a time. A thread that hangs in storage when
+// its scan is given up is left alone, and another one may take its place, up to kMostThreads in all: the pool also has
+// saves to serve. As long as it hangs, nobody asks for its job again.
 class JobReader {
  public:
+  static constexpr size_t kThreads = 2;
+  static constexpr size_t kMostThreads = 3;
+
   struct Calls {
-    // Runs its argument on another thread, which may hang in storage, or never.
+    // Runs its argument on another thread, later.
     std::function<void(std::function<void()> work)> run;
     // ListJobDirectory, and CheckpointStore::ReadCheckpoints.
     std::function<absl::StatusOr<JobDirectory>(const std::string& directory)> list;
@@ -30,22 +34,26 @@ class JobReader {
   explicit JobReader(Calls calls);
 
   struct Answer {
-    absl::Status found;  // if it is not OK, the root itself was not searched, and there may be more jobs
+    absl::Status found;  // if it is not OK, the root was not searched as a whole, and there may be more jobs
     // By name: the checkpoints of the job, or why nobody can tell them. A directory that cannot be listed counts as a
     // job.
     std::map<std::string, absl::StatusOr<std::vector<StepRecord>>> jobs;
   };
-  // Finds and reads the jobs below the root, and reads those in `known`, several at a time. Blocks for `patience` at
-  // most. A job that has not been listed or read by then has UNAVAILABLE (STORAGE_STALLED). A thread that hangs at it
-  // then is left alone, and as long as it hangs, the job is not asked for again: so calls that are repeated do not take
-  // all threads.
-  Answer ReadAll(const std::vector<std::string>& known, absl::Duration patience);
+  using Done = std::function<void(Answer)>;
+  // One search for all jobs, and what storage has of them.
+  struct Scan;
+
+  // Makes a scan, which also reads the jobs in `known`.
+  static std::shared_ptr<Scan> MakeScan(const std::vector<std::string>& known);
+  // Begins the scan. `done` is called once: when all was read, or by GiveUp.
+  void Begin(const std::shared_ptr<Scan>& scan, Done done);
+  // Ends the scan with what was read so far; ignored if it has ended. All else has UNAVAILABLE (STORAGE_STALLED).
+  void GiveUp(const std::shared_ptr<Scan>& scan);
 
  private:
-  struct Scan;
-  struct Question;
   struct Shared;
-  static void Run(const std::shared_ptr<Shared>& shared, const std::shared_ptr<Scan>& scan);
+  static void Run(const std::shared_ptr<Shared>& shared);
+  static void Start(const std::shared_ptr<Shared>& shared, size_t threads);
 
   const std::shared_ptr<Shared> shared_;
 };

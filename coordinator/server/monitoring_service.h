@@ -25,9 +25,6 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
                                           v1::ListTimelinesResponse* response) override;
 
  private:
-  // Lists those that the coordinator has heard of, and those that storage knows.
-  absl::StatusOr<v1::ListJobsResponse> AllJobs();
-
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
   JobReader reader_;
