@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -10,8 +9,9 @@
 #include "agent/transport/load_consumer.h"
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
-#include "common/format/metric.h"
+#include "common/format/checkpoint_path.h"
 #include "common/rpc/reactor.h"
+#include "common/rpc/reported_metrics.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -28,19 +28,10 @@ absl::Duration MaxWait(const Request& request) {
   return std::clamp(DurationOf(request.max_wait()), absl::ZeroDuration(), kLongestWait);
 }
 
-absl::Status CheckMetrics(const v1::BeginSaveRequest& request) {
-  if (static_cast<size_t>(request.metrics_size()) > kMaxMetrics) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("more than ", kMaxMetrics, " metrics"));
-  }
-  std::set<std::string> names;
-  for (const v1::Metric& metric : request.metrics()) {
-    if (!IsMetricName(metric.name()) || !names.insert(metric.name()).second) {
-      return MakeError(
-          Reason::kBadRequest,
-          "a metric's name is used twice, or is not up to 100 letters, digits, and characters of \"._/-\"");
-    }
-  }
-  return absl::OkStatus();
+// Checks what becomes part of the manifest.
+absl::Status CheckContents(const v1::BeginSaveRequest& request) {
+  if (request.has_resumed_from()) CAIRN_RETURN_IF_ERROR(CheckStep(request.resumed_from().step()));
+  return CheckMetrics(request.metrics());
 }
 
 // Moves the answer to `response`, or returns the error.
@@ -142,7 +133,7 @@ grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* c
                                                   const v1::BeginSaveRequest* request,
                                                   v1::BeginSaveResponse* response) {
   if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
-  if (absl::Status metrics = CheckMetrics(*request); !metrics.ok()) return FinishNow(context, metrics);
+  if (absl::Status contents = CheckContents(*request); !contents.ok()) return FinishNow(context, contents);
   v1::BeginSaveRequest kept = *request;
   kept.mutable_layout()->clear_layout();
   return LongPoll(context, kept, response);

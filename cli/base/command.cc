@@ -27,11 +27,11 @@ namespace cairn::cli {
 namespace {
 
 // Commands that read storage with --root.
-constexpr std::array<std::string_view, 5> kReaders = {"list", "show", "jobs", "history", "diff"};
+constexpr std::array<std::string_view, 6> kReaders = {"list", "show", "jobs", "history", "diff", "verify"};
 // Commands that ask a coordinator.
-constexpr std::array<std::string_view, 14> kAskers = {"list", "show",   "jobs",      "history", "diff",
-                                                      "save", "status", "cancel",    "delete",  "prune",
-                                                      "pin",  "unpin",  "retention", "untag"};
+constexpr std::array<std::string_view, 15> kAskers = {"list",   "show", "jobs",   "history",   "diff",
+                                                      "verify", "save", "status", "cancel",    "delete",
+                                                      "prune",  "pin",  "unpin",  "retention", "untag"};
 
 // Adds `option` to each command in backquotes whose verb is in `verbs` and that has neither --root nor --coordinator.
 std::string WithOption(std::string_view text, const std::string& option, std::span<const std::string_view> verbs) {

@@ -93,6 +93,15 @@ std::string Table::ToString() const {
   return text;
 }
 
+std::string IndentedLines(const std::vector<std::string>& names) {
+  constexpr size_t kMostShown = 10;
+  const size_t shown = std::min(names.size(), kMostShown);
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) absl::StrAppend(&text, "  ", Printable(names[i]), "\n");
+  if (shown < names.size()) absl::StrAppend(&text, "  and ", names.size() - shown, " more (--format=json)\n");
+  return text;
+}
+
 std::string ProgressBar(int64_t done, int64_t total) {
   constexpr int kCells = 24;
   const double part = total <= 0 ? 0 : std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);

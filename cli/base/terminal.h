@@ -42,6 +42,10 @@ class Table {
   std::vector<Colour> colours_;
 };
 
+// Returns the names, one per line and indented, for an answer that has all of them in JSON. Of more than ten, only the
+// first ten are there, and then how many more there are. A character that is not printable becomes "\xNN".
+std::string IndentedLines(const std::vector<std::string>& names);
+
 // Returns for example "[#####     ]  50%  1.00 GiB of 2.00 GiB".
 std::string ProgressBar(int64_t done, int64_t total);
 // Returns for example "3.2 s", "4m10s" or "12 ms".

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace cairn::cli {
 namespace {
 
@@ -26,6 +29,15 @@ TEST(TableTest, ToString_WhatATerminalWouldObey_IsSpelled) {
 TEST(ColouredTest, Coloured_WhatATerminalWouldObey_IsSpelled) {
   EXPECT_EQ(Coloured(stdout, Colour::kNone, "a\033[2J\nb\u202e"), "a\\x1b[2J\nb\\xe2\\x80\\xae");
   EXPECT_EQ(ForTerminal("caf\u00e9\t\x07"), "caf\u00e9\t\\x07");
+}
+
+TEST(IndentedLinesTest, IndentedLines_ManyNames_ShowsTheFirstAndCountsTheOthers) {
+  EXPECT_EQ(IndentedLines({}), "");
+  EXPECT_EQ(IndentedLines({"a", "b\033[2J\n"}), "  a\n  b\\x1b[2J\\x0a\n");
+  const std::string of_many = IndentedLines(std::vector<std::string>(100'000, "w"));
+  EXPECT_TRUE(of_many.starts_with("  w\n  w\n"));
+  EXPECT_TRUE(of_many.ends_with("  w\n  and 99990 more (--format=json)\n")) << of_many;
+  EXPECT_LT(of_many.size(), 100u);
 }
 
 TEST(ProgressBarTest, ProgressBar_NothingAndAll_StaysInItsBorders) {

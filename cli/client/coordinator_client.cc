@@ -43,7 +43,8 @@ absl::StatusOr<std::string> CoordinatorClient::FindHere(const CommandContext& co
     if (!knowing.empty()) running = std::move(knowing);
   }
   if (running.size() == 1) {
-    if (!context.json()) {
+    static std::string told;  // a command may ask it several times
+    if (!context.json() && std::exchange(told, running[0].address) != running[0].address) {
       std::fprintf(stderr, "%s asking the coordinator of job %s that runs here, %s\n",
                    Coloured(stderr, Colour::kDim, "note:").c_str(), running[0].job.c_str(), running[0].address.c_str());
     }
@@ -57,8 +58,8 @@ absl::StatusOr<std::string> CoordinatorClient::FindHere(const CommandContext& co
                    "no coordinator was given: use --coordinator HOST:PORT or set CAIRN_COORDINATOR",
                    {{"option", "--coordinator"},
                     {"next", absl::StrCat(here.empty() ? "`cairn up` and `cairn run` print the address" : here,
-                                          ". Where no coordinator runs, list, show, jobs, history, verify and diff "
-                                          "read storage with --root DIR.")}});
+                                          ". Where no coordinator runs, list, show, jobs, history, verify, diff and "
+                                          "export read storage with --root DIR.")}});
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context,

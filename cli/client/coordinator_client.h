@@ -43,6 +43,8 @@ class CoordinatorClient {
     });
   }
 
+  const std::string& address() const { return peer_->address(); }
+
  private:
   CoordinatorClient(const std::string& address, std::shared_ptr<TokenSource> tokens);
   static absl::StatusOr<std::unique_ptr<CoordinatorClient>> ConnectTo(const CommandContext& context,

@@ -14,6 +14,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/client/stored_checkpoint.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/reading_options.h"
 #include "cli/commands/tensor_choice.h"
@@ -28,7 +29,6 @@
 #include "foreign/compare/name_groups.h"
 #include "foreign/read/foreign_directory.h"
 #include "store/open/open_storage.h"
-#include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {
 namespace {
@@ -58,7 +58,7 @@ bool IsPath(const std::string& text, const std::string& root) {
   return root.empty() || !std::filesystem::is_directory(std::filesystem::path(root) / text, error);
 }
 
-absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
+absl::StatusOr<Side> Open(const CommandContext& context, const std::string& text, const std::string& root) {
   Side side;
   if (IsPath(text, root)) {
     std::error_code error;
@@ -75,14 +75,13 @@ absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
     return side;
   }
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(text));
-  if (root.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: --root must say where it is"),
-                     {{"next", "Add --root DIR. A directory of another library is not at that path."}});
+  auto stored = OpenCheckpoint(context, name, root);
+  if (!stored.ok() && MetadataOf(stored.status()).contains("option")) {
+    return Annotate(stored.status(), absl::StrCat(text, " is no path here, so it names a checkpoint"));
   }
-  CAIRN_ASSIGN_OR_RETURN(side.storage, OpenStorageOfJob(root, name.job));
-  CheckpointStore store(*side.storage);
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
-  CAIRN_ASSIGN_OR_RETURN(side.manifest, store.ReadManifest(name.job, step));
+  CAIRN_RETURN_IF_ERROR(stored.status());
+  side.storage = std::move(stored->storage);
+  side.manifest = std::move(stored->manifest);
   side.name = absl::StrCat(side.manifest.job, "@", side.manifest.step);
   return side;
 }
@@ -242,10 +241,9 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const TensorChoice choice, ReadChoice(arguments.choice));
   // All files of both sides are open at the same time.
   RaiseOpenFileLimit();
-  CAIRN_ASSIGN_OR_RETURN(const Side first, Open(arguments.first, arguments.root));
-  CAIRN_ASSIGN_OR_RETURN(
-      const Side second,
-      Open(arguments.second, arguments.second_root.empty() ? arguments.root : arguments.second_root));
+  CAIRN_ASSIGN_OR_RETURN(const Side first, Open(context, arguments.first, arguments.root));
+  const std::string& second_root = arguments.second_root.empty() ? arguments.root : arguments.second_root;
+  CAIRN_ASSIGN_OR_RETURN(const Side second, Open(context, arguments.second, second_root));
   ComparedCheckpoint ours{first.storage.get(), &first.manifest, choice};
   ComparedCheckpoint theirs{second.storage.get(), &second.manifest, {}};
   // The patterns are for names of the first side. With a mapping the second side has other names.
@@ -303,13 +301,14 @@ void AddDiffCommand(Command app, CommandContext& context) {
                  "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
       .Required();
   command.AddOption("SECOND", arguments->second, "The other checkpoint, in the same form").Required();
-  command.AddOption("--root", arguments->root, "The storage");
+  command.AddOption("--root", arguments->root, kRootToRead);
   command.AddOption("--second-root", arguments->second_root, "The root of SECOND, if it is another one");
   command.AddFlag("--all", arguments->all, "List every name with its digest, also equal ones");
   AddChoiceOptions(command, arguments->choice);
   AddReadingOptions(command, arguments->reading);
   command.Footer(
       "Examples:\n"
+      "  cairn diff demo@1100 demo@1200\n"
       "  cairn diff demo@1100 demo@1200 --root /checkpoints\n"
       "  cairn diff /models/llama demo@0 --root /checkpoints --mapping load.aoa\n"
       "Bits are compared, so two NaNs may differ. A digest is the SHA-256 of a tensor's elements, row-major. A mapping "

@@ -12,12 +12,12 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/client/stored_checkpoint.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/reading_options.h"
 #include "cli/commands/tensor_choice.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
-#include "common/base/printable.h"
 #include "common/base/shell_word.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
@@ -36,7 +36,6 @@
 #include "foreign/write/torch/exported_values.h"
 #include "store/open/open_storage.h"
 #include "store/posix/nested_root.h"
-#include "store/read/checkpoint_store.h"
 
 namespace cairn::cli {
 namespace {
@@ -180,21 +179,20 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   if (IsDirectoryRoot(arguments.directory)) CAIRN_RETURN_IF_ERROR(CheckOutsideRoots(arguments.directory));
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(arguments.root, name.job));
-  CheckpointStore store(*storage);
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
-  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, store.ReadManifest(name.job, step));
+  CAIRN_ASSIGN_OR_RETURN(const StoredCheckpoint stored, OpenCheckpoint(context, name, arguments.root));
+  const Manifest& manifest = stored.manifest;
   InterruptFlag();
   const absl::Time begin = Clock::Real().SteadyNow();
   const auto write = arguments.form == kDcp        ? ExportToDcp
                      : arguments.form == kMegatron ? ExportToMegatron
                      : arguments.form == kPaddle   ? ExportToPaddle
                                                    : ExportToHuggingFace;
-  const absl::StatusOr<Written> result = write(*storage, manifest, options, arguments, memory);
+  const absl::StatusOr<Written> result = write(*stored.storage, manifest, options, arguments, memory);
   if (!result.ok()) {
     // The next action of the error uses these names.
-    return WithMetadata(result.status(),
-                        {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", storage->root()}});
+    return WithMetadata(
+        result.status(),
+        {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", stored.storage->root()}});
   }
   const Written& written = *result;
   if (context.json()) {
@@ -223,8 +221,8 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
                 Counted(written.finished_before, "file").c_str());
   }
   if (!written.left_out.empty()) {
-    std::printf("entries of common.pt that are omitted, because only the code of their classes could make them:\n");
-    for (const std::string& each : written.left_out) std::printf("  %s\n", Printable(each).c_str());
+    std::printf("entries of common.pt that are omitted, because only the code of their classes could make them:\n%s",
+                IndentedLines(written.left_out).c_str());
   }
   return absl::OkStatus();
 }
@@ -235,7 +233,7 @@ void AddExportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("export", "Writes a checkpoint as files of another library, with whole tensors");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
-  command.AddOption("--root", arguments->root, "The storage").Required();
+  command.AddOption("--root", arguments->root, kRootToRead);
   command
       .AddOption("--to", arguments->directory,
                  "Directory to write into, which is made if missing, but its parents are not; or s3://BUCKET/PREFIX, "

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
@@ -18,7 +17,6 @@
 #include "cli/commands/tensor_choice.h"
 #include "cli/views/manifest_view.h"
 #include "common/base/clock.h"
-#include "common/base/printable.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/resources/open_files.h"
@@ -29,9 +27,6 @@
 
 namespace cairn::cli {
 namespace {
-
-// The maximum number of names in the text for people; JSON has all.
-constexpr size_t kLeftOutTold = 10;
 
 struct Arguments {
   std::string directory;
@@ -114,15 +109,13 @@ absl::Status Import(const CommandContext& context, const Arguments& arguments) {
               FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(),
               Counted(manifest.files.size(), "file").c_str(), ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
   if (!report->opaque.empty()) {
-    std::printf("values of classes that Cairn does not create; only a description of them is kept:\n");
-    for (const std::string& each : report->opaque) std::printf("  %s\n", Printable(each).c_str());
+    std::printf("values of classes that Cairn does not create; only a description of them is kept:\n%s",
+                IndentedLines(report->opaque).c_str());
   }
   if (!report->left_out.empty()) {
-    std::printf("left out: %s, which %s that Cairn knows\n", Counted(report->left_out.size(), "value").c_str(),
-                report->left_out.size() == 1 ? "is no tensor" : "are no tensors");
-    const size_t told = std::min<size_t>(report->left_out.size(), kLeftOutTold);
-    for (size_t i = 0; i < told; ++i) std::printf("  %s\n", Printable(report->left_out[i]).c_str());
-    if (told < report->left_out.size()) std::printf("  and %zu more (--format=json)\n", report->left_out.size() - told);
+    std::printf("left out: %s, which %s that Cairn knows\n%s", Counted(report->left_out.size(), "value").c_str(),
+                report->left_out.size() == 1 ? "is no tensor" : "are no tensors",
+                IndentedLines(report->left_out).c_str());
   }
   return absl::OkStatus();
 }

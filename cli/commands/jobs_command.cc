@@ -1,9 +1,11 @@
 #include "cli/commands/jobs_command.h"
 
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/base/terminal.h"
@@ -34,16 +36,17 @@ absl::StatusOr<std::vector<v1::JobSummary>> FromCoordinator(const CommandContext
 
 absl::StatusOr<std::vector<v1::JobSummary>> FromStorage(const std::string& root) {
   CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorage(root, /*create=*/false));
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, FindJobs(*storage));
+  CAIRN_ASSIGN_OR_RETURN(const FoundJobs found, LookForJobs(*storage));
   CheckpointStore store(*storage);
-  std::vector<v1::JobSummary> jobs;
-  for (const std::string& name : names) {
-    v1::JobSummary& job = jobs.emplace_back();
+  std::map<std::string, v1::JobSummary> jobs;
+  for (const std::string& name : found.names) DescribeRead(store.ReadCheckpoints(name), jobs[name]);
+  for (const auto& [directory, error] : found.unlisted) DescribeRead(error, jobs[directory]);
+  std::vector<v1::JobSummary> listed;
+  for (auto& [name, job] : jobs) {
     job.set_job(name);
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(name));
-    DescribeStored(steps, job);
+    listed.push_back(std::move(job));
   }
-  return jobs;
+  return listed;
 }
 
 // Lists the jobs of each of these coordinators. If one does not answer, the others are listed all the same, and its

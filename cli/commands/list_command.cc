@@ -2,18 +2,18 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
-#include "cli/client/named_step.h"
+#include "cli/client/stored_checkpoint.h"
 #include "cli/client/unknown_job.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/jobs_command.h"
 #include "cli/views/checkpoint_view.h"
 #include "cli/views/manifest_view.h"
 #include "common/format/checkpoint_path.h"
-#include "common/format/outcome.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
@@ -104,46 +104,11 @@ absl::Status List(const CommandContext& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const CheckpointName& name, std::string& root) {
-  v1::Capabilities capabilities;
-  CAIRN_RETURN_IF_ERROR(
-      client.Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities));
-  root = capabilities.root();
-  std::string bytes;
-  v1::GetManifestRequest request;
-  request.set_job(name.job);
-  if (name.step) request.set_step(*name.step);
-  for (;;) {
-    v1::GetManifestResponse response;
-    request.set_offset(bytes.size());
-    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetManifest, request, &response));
-    // The following requests name the step, because a later one may be committed while the chunks are fetched.
-    request.set_step(response.step());
-    bytes += response.chunk();
-    if (bytes.size() >= response.total_bytes() || bytes.size() > kMaxOutcomeBytes) break;
-    if (response.chunk().empty()) return MakeError(Reason::kInternal, "the coordinator sent an empty chunk");
-  }
-  CAIRN_ASSIGN_OR_RETURN(Outcome outcome, DecodeOutcome(bytes));
-  if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
-  return MakeError(Reason::kNotCommitted, absl::StrCat(name.job, ": the checkpoint was deleted meanwhile"),
-                   {{"job", name.job}});
-}
-
-// Returns whether the files of `manifest` are below `root` with the right lengths. Returns nothing if the same manifest
-// is not below `root`: then another storage is mounted at this path on this machine.
-std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest& manifest) {
-  const auto storage = OpenStorage(root, /*create=*/false);
-  if (!storage.ok()) return std::nullopt;
-  const auto here = CheckpointStore(**storage).ReadManifest(manifest.job, manifest.step);
-  if (!here.ok() || *here != manifest) return std::nullopt;
-  return CheckFilesOf(**storage, manifest);
-}
-
 // The parts of a checkpoint that are shown.
 struct Shown {
   std::string root;
   Manifest manifest;
-  // The result of LookAtFiles.
+  // Whether the files are below `root` with the right lengths; nothing if this machine does not see them.
   std::optional<absl::Status> files;
   std::optional<v1::Checkpoint> listed;  // the entry of `cairn list`; nothing if the checkpoint was deleted meanwhile
 };
@@ -160,14 +125,12 @@ absl::StatusOr<std::optional<v1::Checkpoint>> EntryOf(const Manifest& manifest,
   return std::nullopt;
 }
 
-absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name) {
+absl::StatusOr<Shown> LookFromHere(const CommandContext& context, const CheckpointName& name, const std::string& root) {
   Shown shown;
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(root, name.job));
-  shown.root = storage->root();
-  CheckpointStore store(*storage);
-  CAIRN_ASSIGN_OR_RETURN(name.step, store.StepOf(name));
-  CAIRN_ASSIGN_OR_RETURN(shown.manifest, store.ReadManifest(name.job, name.step));
-  shown.files = CheckFilesOf(*storage, shown.manifest);
+  CAIRN_ASSIGN_OR_RETURN(StoredCheckpoint stored, OpenCheckpoint(context, name, root));
+  shown.root = stored.storage->root();
+  shown.manifest = std::move(stored.manifest);
+  shown.files = CheckFilesOf(*stored.storage, shown.manifest);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListFromStorage(root, name.job, /*check=*/false));
   CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
   return shown;
@@ -176,9 +139,10 @@ absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name)
 absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const CheckpointName& name) {
   Shown shown;
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
-  CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
-  CAIRN_ASSIGN_OR_RETURN(shown.manifest, FetchManifest(*client, named, shown.root));
-  shown.files = LookAtFiles(shown.root, shown.manifest);
+  CAIRN_ASSIGN_OR_RETURN(FetchedManifest fetched, FetchManifest(*client, name));
+  if (const auto storage = OpenHere(fetched); storage.ok()) shown.files = CheckFilesOf(**storage, fetched.manifest);
+  shown.root = std::move(fetched.root);
+  shown.manifest = std::move(fetched.manifest);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, name.job));
   CAIRN_ASSIGN_OR_RETURN(shown.listed, EntryOf(shown.manifest, listed));
   return shown;
@@ -187,7 +151,7 @@ absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const C
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const Shown shown, arguments.root.empty() ? LookFromCoordinator(context, name)
-                                                                   : LookFromHere(arguments.root, name));
+                                                                   : LookFromHere(context, name, arguments.root));
   const Manifest* const manifest = &shown.manifest;
   const std::optional<absl::Status>& files = shown.files;
   const bool damaged = files.has_value() && !files->ok();

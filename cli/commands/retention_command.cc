@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -241,6 +242,16 @@ absl::StatusOr<int> CountUnkept(const CommandContext& context, const std::string
                                         [](const auto& choice) { return choice.prune(); }));
 }
 
+// Returns whether a checkpoint of the job has the metric of the rule, as a number by which one can be the best.
+absl::StatusOr<bool> IsMetricKnown(const CommandContext& context, const std::string& job, const std::string& metric) {
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, job));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, job));
+  return std::any_of(listed.begin(), listed.end(), [&](const v1::Checkpoint& checkpoint) {
+    return std::any_of(checkpoint.metrics().begin(), checkpoint.metrics().end(),
+                       [&](const v1::Metric& each) { return each.name() == metric && std::isfinite(each.value()); });
+  });
+}
+
 absl::Status Retention(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobArgument(arguments.name));
   const bool rules = HasRules(arguments);
@@ -263,9 +274,13 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
   }
   // The rules hold, whether or not the coordinator can say now what they will delete.
   const absl::StatusOr<int> unkept = CountUnkept(context, arguments.name);
+  const bool has_best = request.policy().has_keep_best();
+  const std::string& metric = request.policy().keep_best().metric();
+  const absl::StatusOr<bool> known = has_best ? IsMetricKnown(context, arguments.name, metric) : true;
   if (context.json()) {
     nlohmann::ordered_json json = PolicyToJson(arguments.name, request.policy());
     json["unkept"] = unkept.ok() ? nlohmann::ordered_json(*unkept) : nullptr;
+    if (has_best) json["metric_known"] = known.ok() ? nlohmann::ordered_json(*known) : nullptr;
     std::printf("%s\n", JsonText(json).c_str());
     return absl::OkStatus();
   }
@@ -279,6 +294,9 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
                 *unkept == 0 ? "" : absl::StrCat(" `cairn prune ", arguments.name, " --dry-run` shows which.").c_str());
   } else {
     std::printf("How many that are now is not known: %s\n", std::string(unkept.status().message()).c_str());
+  }
+  if (known.ok() && !*known) {
+    std::printf("No checkpoint has the metric %s yet: nothing is deleted until one has it.\n", metric.c_str());
   }
   return absl::OkStatus();
 }

@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/client/stored_checkpoint.h"
 #include "cli/commands/commands.h"
 #include "cli/views/fault_view.h"
 #include "common/base/clock.h"
@@ -20,8 +20,6 @@
 #include "common/status/status.h"
 #include "common/tensor/box.h"
 #include "common/tensor/fingerprint.h"
-#include "store/open/open_storage.h"
-#include "store/read/checkpoint_store.h"
 #include "store/read/verify.h"
 
 namespace cairn::cli {
@@ -65,20 +63,18 @@ Table FingerprintTable(const Manifest& manifest, const VerifyReport& report) {
 
 absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, OpenStorageOfJob(arguments.root, name.job));
+  const auto opened = OpenCheckpoint(context, name, arguments.root);
   // The table's next action may be to run this command, so it is replaced.
-  const std::string next =
-      absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", ForShell(storage->root()),
-                   " --check` shows which ones have all files; verify it before, because its bytes may be damaged "
-                   "too. Files cannot be repaired, only restored from a copy.");
-  CheckpointStore store(*storage);
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
-  const auto read = store.ReadManifest(name.job, step);
-  if (absl::StrContains(NextActionOf(read.status()), "cairn verify")) {
-    return WithMetadata(read.status(), {{"next", next}});
+  const std::string next = absl::StrCat(
+      "Load an earlier step: `cairn list ", name.job, " --root ",
+      ForShell(opened.ok() ? opened->storage->root() : MetadataOf(opened.status())["root"]),
+      " --check` shows which ones have all files; verify it before, because its bytes may be damaged too. Files cannot "
+      "be repaired, only restored from a copy.");
+  if (absl::StrContains(NextActionOf(opened.status()), "cairn verify")) {
+    return WithMetadata(opened.status(), {{"next", next}});
   }
-  CAIRN_RETURN_IF_ERROR(read.status());
-  const Manifest& manifest = *read;
+  CAIRN_RETURN_IF_ERROR(opened.status());
+  const Manifest& manifest = opened->manifest;
   std::atomic<uint64_t> done = 0;
   VerifyOptions options;
   options.threads = arguments.threads;
@@ -92,7 +88,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
       return DescribeProgress(absl::StrCat("verifying ", manifest.job, "@", manifest.step, ":"), done,
                               manifest.total_bytes(), absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin));
     });
-    report = VerifyCheckpoint(*storage, manifest, options);
+    report = VerifyCheckpoint(*opened->storage, manifest, options);
   }
   if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
   if (context.json()) {
@@ -128,13 +124,13 @@ void AddVerifyCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("verify", "Reads every byte of a checkpoint and compares all checksums");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone means its latest").Required();
-  command.AddOption("--root", arguments->root, "The storage").Required();
+  command.AddOption("--root", arguments->root, kRootToRead);
   command.AddOption("--threads", arguments->threads, "Number of files read at a time").Between(1, 64).ShowDefault();
   command.AddFlag("--fingerprints", arguments->fingerprints,
                   "Also print the fingerprint of each tensor; cairn.fingerprint computes that of a program's arrays");
   command.Footer(
-      "Examples:\n  cairn verify demo@1200 --root /checkpoints\n  cairn verify demo@1200 --root /checkpoints "
-      "--fingerprints\nExit status: 0 undamaged, 1 damaged (file, offset and "
+      "Examples:\n  cairn verify demo@1200\n  cairn verify demo@1200 --root /checkpoints --fingerprints\n"
+      "Exit status: 0 undamaged, 1 damaged (file, offset and "
       "tensor of each fault are listed).");
   command.Action([arguments, &context] {
     const absl::Status status = WithNames(Verify(context, *arguments), arguments->name, arguments->root);

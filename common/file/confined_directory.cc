@@ -199,12 +199,12 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> ConfinedDirectory::SizesOf(
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
   std::vector<std::optional<uint64_t>> sizes(names.size());
   const auto look = [&](size_t i, int) {
-    const auto failed = [&](int error) {
-      return ErrnoError(error, "stat", absl::StrCat(Full(directory), "/", names[i]));
-    };
+    const auto path = [&] { return absl::StrCat(Full(directory), "/", names[i]); };
     struct stat info;
-    if (StatIn(fd.get(), names[i], info) != 0) return errno == ENOENT ? absl::OkStatus() : failed(errno);
-    if (!S_ISREG(info.st_mode)) return failed(S_ISLNK(info.st_mode) ? ELOOP : EISDIR);
+    if (StatIn(fd.get(), names[i], info) != 0) {
+      return errno == ENOENT ? absl::OkStatus() : ErrnoError(errno, "stat", path());
+    }
+    if (!S_ISREG(info.st_mode)) return NoRegularFileError(info.st_mode, "stat", path());
     sizes[i] = static_cast<uint64_t>(info.st_size);
     return absl::OkStatus();
   };

@@ -344,5 +344,14 @@ TEST_F(ConfinedDirectoryTest, ConfinedDirectory_AnyFailure_HasItsReason) {
   EXPECT_FALSE(storage_->ReadFile("", 10).ok());
 }
 
+TEST_F(ConfinedDirectoryTest, ConfinedDirectory_APipeInThePlaceOfAFile_IsNoRegularFile) {
+  ASSERT_EQ(mkfifo((directory_ + "/root/pipe").c_str(), 0600), 0);
+  for (const absl::Status& status :
+       {storage_->ReadFile("pipe", 10).status(), storage_->SizesOf("", {"pipe"}).status()}) {
+    EXPECT_TRUE(HasReason(status, Reason::kStorageError)) << status;
+    EXPECT_NE(status.message().find("pipe is no regular file"), std::string::npos) << status;
+  }
+}
+
 }  // namespace
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #include "common/file/errno_error.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,6 +60,13 @@ absl::Status ErrnoError(Reason reason, int error, std::string_view operation, st
   const std::string text = std::generic_category().message(error);
   return MakeError(reason, absl::StrCat(std::string(operation), " ", std::string(path), ": ", text),
                    {{"file", std::string(path)}, {"errno", absl::StrCat(error)}});
+}
+
+absl::Status NoRegularFileError(unsigned mode, std::string_view operation, std::string_view path) {
+  if (S_ISLNK(mode)) return ErrnoError(ELOOP, operation, path);
+  if (S_ISDIR(mode)) return ErrnoError(EISDIR, operation, path);
+  return MakeError(Reason::kStorageError, absl::StrCat(std::string(path), " is no regular file"),
+                   {{"file", std::string(path)}, {"errno", absl::StrCat(EISDIR)}});
 }
 
 }  // namespace cairn

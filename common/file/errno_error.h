@@ -16,6 +16,11 @@ absl::Status ErrnoError(int error, std::string_view operation, std::string_view 
 // Makes the same message and metadata with a reason that the caller chooses.
 absl::Status ErrnoError(Reason reason, int error, std::string_view operation, std::string_view path);
 
+// Makes the error for what is in the place of a regular file; `mode` is stat::st_mode. It is ELOOP for a symbolic link,
+// and EISDIR for a directory. For a pipe, a socket or a device it is EISDIR too, whose errno shows that no later try
+// reads a file here, but the message says "/ckpt/... is no regular file".
+absl::Status NoRegularFileError(unsigned mode, std::string_view operation, std::string_view path);
+
 }  // namespace cairn
 
 #endif  // CAIRN_COMMON_FILE_ERRNO_ERROR_H_

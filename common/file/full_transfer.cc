@@ -75,7 +75,7 @@ int ReadFullyAt(int fd, void* to, size_t size, uint64_t offset, size_t& got) {
 absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes) {
   struct stat info;
   if (StatOf(fd, info) != 0) return ErrnoError(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
+  if (!S_ISREG(info.st_mode)) return NoRegularFileError(info.st_mode, "read", path);
   if (static_cast<uint64_t>(info.st_size) > max_bytes) {
     return MakeError(Reason::kMessageTooLarge,
                      absl::StrCat(path, " has ", info.st_size, " bytes, at most ", max_bytes, " are read"),

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
+#include "common/process/quantity.h"
 #include "common/rpc/exchange_fault.h"
 #include "common/status/named_ranks.h"
 #include "common/status/reason.h"
@@ -135,6 +138,19 @@ absl::Status OperationError(Reason reason, const JobContext& context, const Oper
   ErrorMetadata metadata = Metadata(context, operation);
   AddLastCommitted(context, metadata);
   return MakeError(reason, absl::StrCat(Name(context, operation), ": ", View(what), Tail(context)), metadata);
+}
+
+std::string BytesText(uint64_t done, uint64_t total) {
+  const auto text = [](uint64_t bytes) {
+    return FormatSize(static_cast<int64_t>(std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max())));
+  };
+  return absl::StrCat(text(done), " of ", text(total));
+}
+
+absl::Status WithOperation(const absl::Status& status, const JobContext& context, const std::string& operation,
+                           const ErrorMetadata& more) {
+  const bool named = absl::StartsWith(status.message(), absl::StrCat(context.job, "@"));
+  return named ? WithMetadata(status, more) : Annotate(status, operation, more);
 }
 
 absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operation& operation, std::string_view what,

@@ -2,6 +2,7 @@
 #ifndef CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
 #define CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,9 +52,17 @@ std::vector<NamedRank> HoldingUp(std::vector<NamedRank> named_ranks, const JobCo
 // Returns whether one of these ranks is halted.
 bool AnyHalted(const std::vector<int>& ranks, const JobContext& context);
 
+// Returns "3.00 MiB of 8.00 MiB", what a rank has reported of its work. Any numbers will do.
+std::string BytesText(uint64_t done, uint64_t total);
+
 // As ErrorNaming, for an error of the coordinator's own, without ranks.
 absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
                             std::string_view what);
+
+// Returns an error of planning or of storage with `operation`, as "demo (load)", before its message. A message that
+// names a step of the job itself, as "demo@6 lacks 2 names" does, stays as it is.
+absl::Status WithOperation(const absl::Status& status, const JobContext& context, const std::string& operation,
+                           const ErrorMetadata& more);
 
 // Says what is wrong with a rank's agent or trainer.
 struct MemberFault {

@@ -37,6 +37,21 @@ TEST_F(RankErrorTest, MemberFaults_OthersAreSilentToo_AreNamedAsWell) {
   EXPECT_NE(error.message().find("rank 2: its agent was last heard 8s ago"), std::string::npos) << error;
 }
 
+TEST_F(RankErrorTest, WithOperation_AMessageThatNamesAStepOfTheJob_NamesTheJobOnce) {
+  const std::string job(context_.job);
+  const absl::Status lacks = MakeError(Reason::kMissingNames, job + "@6 lacks 1 name");
+  EXPECT_EQ(WithOperation(lacks, context_, job + " (load)", {}).message(), job + "@6 lacks 1 name");
+  const absl::Status mapped = MakeError(Reason::kMappingSyntax, "step 6: no name");
+  const absl::Status named = WithOperation(mapped, context_, job + " (load)", {{"phase", "planning"}});
+  EXPECT_EQ(named.message(), job + " (load): step 6: no name");
+  EXPECT_EQ(MetadataOf(named)["phase"], "planning");
+}
+
+TEST_F(RankErrorTest, BytesText_AnyNumbers_AreNeverNegative) {
+  EXPECT_EQ(BytesText(3 << 20, 8 << 20), "3.00 MiB of 8.00 MiB");
+  EXPECT_EQ(BytesText(~uint64_t{0}, uint64_t{1} << 63).find('-'), std::string::npos);
+}
+
 TEST_F(RankErrorTest, SilenceOf_EachTime_SaysOnlyWhatIsKnown) {
   RegisterAll(1);
   const Member& member = *context_.members.Find(0);

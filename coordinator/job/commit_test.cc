@@ -61,6 +61,29 @@ TEST_F(CommitTest, Manifest_RanksHaveMetrics_HasThoseOfRank0) {
   EXPECT_EQ(make->metrics, (std::vector<Metric>{{"loss", 0.25}}));
 }
 
+// No reader would accept such a manifest.
+TEST_F(CommitTest, Manifest_Rank0ReportsWhatNoCheckpointHas_IsAborted) {
+  Number(1);
+  Report(1, Trainer(1), {Written(1, 1)});
+  v1::SaveState state = Written(0, 1);
+  state.mutable_resumed_from()->set_step(-5);
+  Report(0, Trainer(0), {state});
+  EXPECT_FALSE(Take<MakeManifest>().has_value());
+  EXPECT_EQ(OrderOf(0, 1).phase(), v1::Phase::ABORTING);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kBadStep);
+  EXPECT_EQ(MetadataOf(StatusFromProto(OrderOf(1, 1).error())).at("ranks"), "0");
+}
+
+TEST_F(CommitTest, Manifest_Rank0ReportsAMetricWithoutAName_IsAborted) {
+  Number(1);
+  Report(1, Trainer(1), {Written(1, 1)});
+  v1::SaveState state = Written(0, 1);
+  state.add_metrics()->set_value(1);
+  Report(0, Trainer(0), {state});
+  EXPECT_FALSE(Take<MakeManifest>().has_value());
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kBadRequest);
+}
+
 TEST_F(CommitTest, Outcome_ReadsAsDamaged_MayHaveBeenMisread) {
   PutOutcome put = BringToCommit(1);
   StoredAttempt damaged = Standing(put, false);

@@ -371,8 +371,8 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, c
       ticket_ = 0;  // a layout was evicted meanwhile: it is asked for again
       return;
     }
-    absl::Status error =
-        Annotate(plan.status(), absl::StrCat(context.job, " (load)"), {{"job", context.job}, {"phase", "planning"}});
+    absl::Status error = WithOperation(plan.status(), context, absl::StrCat(context.job, " (load)"),
+                                       {{"job", context.job}, {"phase", "planning"}});
     // One that passes damaged steps over has looked at the older ones already.
     const v1::LoadState& first = ranks_.front().state;
     Fail(first.has_step() || !first.fallback() ? WithOlderStep(std::move(error), context) : std::move(error), context);

@@ -7,7 +7,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
-#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/load/load.h"
@@ -61,8 +60,7 @@ std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const Job
                                      : absl::StrCat(", its trainer has not begun the ", std::string(operation().kind)));
       }
       if (rank.state.bytes_total() > 0) {
-        absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
-                        FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
+        absl::StrAppend(&detail, ", ", BytesText(rank.state.bytes_done(), rank.state.bytes_total()));
       }
       if (const std::string halt = HaltOf(*member, context); !halt.empty() && rank.state.phase() != v1::Phase::DONE) {
         absl::StrAppend(&detail, ", ", halt);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
 #include "common/base/random_id.h"
+#include "common/format/checkpoint_path.h"
 #include "common/rpc/short_report.h"
 #include "common/status/reason.h"
 
@@ -34,7 +35,8 @@ uint32_t Member::marks() const {
 
 std::optional<int64_t> Member::current_step() const {
   if (!reported || !state.trainer().has_current_step()) return std::nullopt;
-  return state.trainer().current_step();
+  const int64_t step = state.trainer().current_step();
+  return CheckStep(step).ok() ? std::optional(step) : std::nullopt;
 }
 
 bool Member::halted() const {

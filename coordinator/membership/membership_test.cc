@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -154,6 +157,19 @@ TEST(MembershipTest, Report_Overtaken_ChangesNothing) {
   EXPECT_TRUE(members.Report(member, state, 1, layouts, kStart).stale);
   EXPECT_TRUE(members.Report(member, state, 2, layouts, kStart).stale) << "a duplicate";
   EXPECT_EQ(member.current_step(), 5);
+}
+
+TEST(MembershipTest, Report_AStepThatIsNone_IsNotReported) {
+  LayoutTable layouts;
+  Membership members("demo", kLease);
+  ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
+  const Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
+  v1::AgentState state;
+  for (const int64_t step : {std::numeric_limits<int64_t>::min(), int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    state.mutable_trainer()->set_current_step(step);
+    members.Report(member, state, 0, layouts, kStart);
+    EXPECT_EQ(member.current_step(), std::nullopt) << step;
+  }
 }
 
 TEST(MembershipTest, Report_StepsMove_RateFollowsTheTrainer) {

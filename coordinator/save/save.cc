@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/enum_text.h"
 #include "common/status/reason.h"
@@ -170,7 +169,8 @@ void Save::Record(int rank, const v1::SaveState& state, absl::Time now) {
   if (ranks_[static_cast<size_t>(rank)].staged()) timeline_->Mark(rank, RankMark::kStaged, now);
   if (state.phase() == v1::Phase::WRITING) timeline_->Mark(rank, RankMark::kMoving, now);
   if (state.phase() == v1::Phase::WRITTEN) timeline_->Mark(rank, RankMark::kDone, now);
-  timeline_->Await(rank, state.awaited_ranks_size() > 0 ? static_cast<int>(state.awaited_ranks(0)) : -1, now);
+  const bool awaits = state.awaited_ranks_size() > 0 && state.awaited_ranks(0) < ranks_.size();
+  timeline_->Await(rank, awaits ? static_cast<int>(state.awaited_ranks(0)) : -1, now);
 }
 
 void Save::SetPhase(v1::Phase::Value phase, const JobContext& context) {
@@ -212,7 +212,7 @@ void Save::AdvanceOnce(const Before& before, const JobContext& context) {
 }
 
 void Save::AdvanceForward(const JobContext& context) {
-  if (!AllBegun(context)) return;
+  if (!AllBegun(context) || !CheckContents(context)) return;
   if (!has_plan()) AdvancePlan(context);
   if (phase_ == v1::Phase::ABORTING || !has_plan() || !CheckExchange(context)) return;
   if (attempt_ == 0) {
@@ -306,11 +306,9 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
     progress_base_ = context.now;
     context.Log(LogLevel::kInfo, "numbered", {{"step", step_}, {"attempt", attempt_}});
   } else {
-    const std::string name = absl::StrCat(context.job, "@", step_);
-    const ErrorMetadata metadata = {{"job", context.job}, {"step", absl::StrCat(step_)}};
-    // Storage names the step itself where it speaks of the step, and not of a file.
-    const bool named = absl::StartsWith(reserved.status().message(), name);
-    Abort(named ? WithMetadata(reserved.status(), metadata) : Annotate(reserved.status(), name, metadata), context);
+    Abort(WithOperation(reserved.status(), context, absl::StrCat(context.job, "@", step_),
+                        {{"job", context.job}, {"step", absl::StrCat(step_)}}),
+          context);
   }
   return true;
 }

@@ -203,6 +203,9 @@ class Save {
   // may still be said.
   bool NameExchangeFault(std::vector<RankError>& errors, const JobContext& context) const;
   bool CheckDeadlines(const JobContext& context);
+  // Returns false if rank 0 reports what no manifest may have, and aborts then: readers would take the checkpoint for
+  // damaged.
+  bool CheckContents(const JobContext& context);
   // Returns false if a rank staged without checking all its replicas; the save is then aborted.
   bool CheckReplicasChecked(const JobContext& context);
   // Aborts if ranks go on with what an earlier coordinator told them, and it is not what this one says.

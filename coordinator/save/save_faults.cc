@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
+#include "common/format/checkpoint_path.h"
+#include "common/rpc/reported_metrics.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/exchange/nccl_advice.h"
@@ -72,6 +74,17 @@ std::optional<MemberFault> Save::LookAt(int index, const JobContext& context) {
   const AwaitedRank& awaited = ranks_[static_cast<size_t>(index)].awaited;
   if (context.now - awaited.trainer_gone() < context.options.lease_ttl) return std::nullopt;
   return MemberFault{true, "its trainer ended before it began the save, and none took its place"};
+}
+
+bool Save::CheckContents(const JobContext& context) {
+  const v1::SaveState& first = ranks_.front().state;
+  absl::Status wrong = CheckMetrics(first.metrics());
+  if (first.has_resumed_from()) wrong.Update(CheckStep(first.resumed_from().step()));
+  if (wrong.ok()) return true;
+  const absl::Status error = OperationError(*ReasonOf(wrong), context, operation(),
+                                            absl::StrCat("rank 0 reports what no checkpoint has: ", wrong.message()));
+  Abort(WithMetadata(error, {{"ranks", "0"}}), context);
+  return false;
 }
 
 bool Save::OthersWaitFor(int index) const {

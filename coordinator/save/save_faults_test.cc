@@ -214,6 +214,22 @@ TEST_F(SaveFaultsTest, Deadline_ARankWaitsForShardsOfAnother_OnlyTheOtherIsNamed
   EXPECT_EQ(RanksNamed(), "2") << "rank 0 only waits, and rank 1 has staged";
 }
 
+TEST_F(SaveFaultsTest, Checkpoint_ARankReportsNumbersThatCannotBe_ShowsNone) {
+  BeginAll();
+  Plan();
+  v1::SaveState waits = In(v1::Phase::PLANNING, 0);
+  waits.set_bytes_done(~uint64_t{0});
+  waits.set_bytes_total(~uint64_t{0});
+  for (const uint32_t rank : {~uint32_t{0}, uint32_t{2}, uint32_t{1} << 31, uint32_t{3}}) waits.add_awaited_ranks(rank);
+  Report(0, waits);
+  EXPECT_EQ(SaveView(save_).Checkpoint(context_).ranks(0).note(), "waits for shards of rank 2");
+  Report(1, v1::Phase::STAGED);
+  Report(2, v1::Phase::STAGED);
+  PassAndAdvance(absl::Seconds(20));
+  EXPECT_EQ(RanksNamed(), "0");
+  EXPECT_EQ(save_.error().message().find('-'), absl::string_view::npos) << save_.error();
+}
+
 TEST_F(SaveFaultsTest, Deadline_TheRequestsTimeout_NamesThoseThatAreAwaited) {
   save_.AddRequest("request", context_.now + absl::Seconds(5));
   Report(0, v1::Phase::PLANNING);

@@ -7,7 +7,6 @@
 #include "common/base/duration_text.h"
 #include "common/base/time_proto.h"
 #include "common/format/checkpoint_path.h"
-#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 
@@ -38,10 +37,13 @@ bool IsInALoad(const Member& member) {
   });
 }
 
-// "waits for shards of rank 3"; empty if it waits for none.
-std::string AwaitedShards(const v1::SaveState& state) {
-  if (state.awaited_ranks().empty()) return "";
-  const std::vector<int> others(state.awaited_ranks().begin(), state.awaited_ranks().end());
+// "waits for shards of rank 3"; empty if it waits for none of a world of `ranks`.
+std::string AwaitedShards(const v1::SaveState& state, size_t ranks) {
+  std::vector<int> others;
+  for (const uint32_t other : state.awaited_ranks()) {
+    if (other < ranks) others.push_back(static_cast<int>(other));
+  }
+  if (others.empty()) return "";
   return absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others));
 }
 
@@ -104,13 +106,13 @@ std::string SaveView::DetailOf(int index, const JobContext& context) const {
       absl::StrAppend(&text, ", no trainer attached");
     }
   } else if (rank.state.bytes_total() > 0) {
-    absl::StrAppend(&text, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
-                    FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
+    absl::StrAppend(&text, ", ", BytesText(rank.state.bytes_done(), rank.state.bytes_total()));
   }
   if (const std::string halt = HaltOf(*member, context); !halt.empty() && !rank.staged()) {
     absl::StrAppend(&text, ", ", halt);
   }
-  if (const std::string others = AwaitedShards(rank.state); !others.empty()) absl::StrAppend(&text, ", ", others);
+  if (const std::string others = AwaitedShards(rank.state, save_.ranks().size()); !others.empty())
+    absl::StrAppend(&text, ", ", others);
   absl::StrAppend(&text, SilenceOf(*member, context));
   if (!member->node.empty()) absl::StrAppend(&text, ", node ", member->node);
   return text;
@@ -235,7 +237,7 @@ v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks&
         progress.set_note(DetailOf(index, context));
       }
     } else {
-      progress.set_note(AwaitedShards(rank.state));
+      progress.set_note(AwaitedShards(rank.state, save_.ranks().size()));
     }
   }
   tally.WriteTo(view);

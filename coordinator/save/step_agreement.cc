@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
+#include "common/format/checkpoint_path.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -185,7 +186,7 @@ void StepAgreement::Recover(const JobContext& context) {
   for (const auto& [rank, member] : context.members.members()) {
     const v1::ArmState& arm = member.state.arm();
     const bool open = arm.status() == v1::ArmState::ARMED || arm.status() == v1::ArmState::AGREED;
-    if (!open || arm.number() < number) continue;
+    if (!open || arm.number() < number || !CheckStep(arm.step()).ok()) continue;
     if (arm.number() > number) agreed = false;
     number = arm.number();
     step = arm.step();

@@ -3,10 +3,10 @@
 #define CAIRN_COORDINATOR_SERVER_MONITORING_SERVICE_H_
 
 #include <string>
-#include <utility>
 
 #include "cairn/v1/monitoring_service.grpc.pb.h"
 #include "coordinator/server/dispatcher.h"
+#include "coordinator/server/job_reader.h"
 #include "coordinator/server/operation_log.h"
 #include "store/read/checkpoint_store.h"
 #include "store/storage/storage.h"
@@ -17,8 +17,7 @@ namespace cairn {
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
   MonitoringService(Dispatcher& dispatcher, const OperationLog& operations, Storage& storage,
-                    CheckpointStore& checkpoints)
-      : dispatcher_(dispatcher), operations_(operations), storage_(storage), checkpoints_(checkpoints) {}
+                    CheckpointStore& checkpoints);
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
@@ -26,13 +25,9 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
                                           v1::ListTimelinesResponse* response) override;
 
  private:
-  // Lists those that the coordinator has heard of, and those that storage knows.
-  absl::StatusOr<v1::ListJobsResponse> AllJobs();
-
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
-  Storage& storage_;
-  CheckpointStore& checkpoints_;
+  JobReader reader_;
 };
 
 }  // namespace cairn

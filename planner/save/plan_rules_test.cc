@@ -121,6 +121,37 @@ TEST(CompareReplicasTest, CompareReplicas_HoldersDiffer_NamesItemWriterAndThem) 
   EXPECT_EQ(reasons.contains(Reason::kObjectMismatch), writer["o"] != 1);
 }
 
+// An agent may be broken, or hostile: what it reports is no success unless it fits what it had to write.
+TEST(MakeManifestTest, MakeManifest_AReportThatDoesNotFitThePlan_IsRefused) {
+  LayoutDescription first, second;
+  first.tensors = {Whole("a", {8})};
+  first.objects = {{"own", 4096, true}};
+  second.tensors = {Whole("b", {8})};
+  const auto plan = MakeSavePlan(InputsOf(Ranks({first, second})), SaveOptions());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  CommitInfo commit;
+  commit.world_size = 2;
+  ASSERT_TRUE(plan->MakeManifest(Results(*plan), commit).ok());
+  const auto refused = [&](const std::string& what, auto&& change) {
+    std::vector<RankResult> results = Results(*plan);
+    change(results);
+    const absl::Status status = plan->MakeManifest(results, commit).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << what << ": " << status;
+    EXPECT_EQ(MetadataOf(status)["rank"], "0") << what << ": " << status;
+  };
+  using Results = std::vector<RankResult>;
+  refused("no report", [](Results& results) { results.erase(results.begin()); });
+  refused("no files", [](Results& results) { results[0].result.clear_files(); });
+  refused("another file", [](Results& results) { results[0].result.add_files(); });
+  refused("an item less", [](Results& results) { results[0].result.mutable_files(0)->clear_item_checksums(); });
+  refused("no length of the object",
+          [](Results& results) { results[0].result.mutable_files(0)->clear_object_sizes(); });
+  refused("a length beyond the slot",
+          [](Results& results) { results[0].result.mutable_files(0)->set_object_sizes(0, ~uint64_t{0}); });
+  refused("a file of another length",
+          [](Results& results) { results[0].result.mutable_files(0)->set_file_bytes(~uint64_t{0}); });
+}
+
 TEST(CompareReplicasTest, CompareReplicas_ShardWasMoved_ComparesItWithItsOtherHolders) {
   // Ranks 0 and 1 hold everything and rank 2 nothing, so it gets a share to write.
   LayoutDescription heavy, light;

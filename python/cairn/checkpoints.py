@@ -48,7 +48,8 @@ class _Remote(retention.RetentionCalls):
         with coordinator_channel(self._address, self._tokens) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             try:
-                return call(request, timeout=_TIMEOUT)
+                with connection.calling():
+                    return call(request, timeout=_TIMEOUT)
             except grpc.RpcError as error:
                 refused = connection.error_from_rpc(error, f"coordinator {self._address}")
         if refused.reason == "AGENT_UNREACHABLE":

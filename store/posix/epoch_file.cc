@@ -101,7 +101,11 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
   // The check comes first, because the files of a coordinator would make this directory a root.
   CAIRN_RETURN_IF_ERROR(CheckStandsAlone(storage.root()));
   CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, directory.OpenFile(kPath, O_RDWR | O_CREAT, 0644));
+  // A pipe in the place of the file must not hold up the call.
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, directory.OpenFile(kPath, O_RDWR | O_CREAT | O_NONBLOCK, 0644));
+  struct stat info;
+  if (StatOf(fd.get(), info) != 0) return ErrnoError(errno, "stat", path);
+  if (!S_ISREG(info.st_mode)) return NoRegularFileError(info.st_mode, "read", path);
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", path);
@@ -139,7 +143,6 @@ absl::StatusOr<std::unique_ptr<EpochFile>> EpochFile::Acquire(Storage& storage, 
   if (const int error = WriteFullyAt(fd.get(), text, 0); error != 0) return ErrnoError(error, "write", path);
   if (Fsync(fd.get()) != 0) return ErrnoError(errno, "write", path);
   CAIRN_RETURN_IF_ERROR(storage.Sync(".cairn"));
-  struct stat info;
   if (StatOf(fd.get(), info) != 0) return ErrnoError(errno, "stat", path);
   return std::unique_ptr<EpochFile>(
       new EpochFile(storage, std::move(fd), epoch, std::move(text), absl::TimeFromTimespec(info.st_mtim)));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -88,6 +89,15 @@ TEST_F(EpochFileTest, Acquire_DamagedFile_IsNotTakenForANewRoot) {
   EXPECT_TRUE(HasReason(Acquire().status(), Reason::kFileTruncated));
   std::ofstream(root_ + "/.cairn/epoch") << "epoch 41";
   EXPECT_EQ((*Acquire())->epoch(), 42u);
+}
+
+TEST_F(EpochFileTest, Acquire_APipeInItsPlace_IsRefusedAtOnce) {
+  std::filesystem::create_directory(root_ + "/.cairn");
+  ASSERT_EQ(mkfifo((root_ + "/.cairn/epoch").c_str(), 0600), 0);
+  const auto taken = Acquire();
+  EXPECT_TRUE(HasReason(taken.status(), Reason::kStorageError)) << taken.status();
+  EXPECT_NE(taken.status().message().find("/.cairn/epoch is no regular file"), std::string::npos) << taken.status();
+  EXPECT_FALSE(storage_->HolderOfRoot().value_or(std::nullopt).has_value());
 }
 
 TEST_F(EpochFileTest, Check_RivalThatTheLockDidNotKeepOut_IsFound) {

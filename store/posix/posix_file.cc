@@ -82,10 +82,7 @@ absl::StatusOr<std::unique_ptr<PosixFile>> PosixFile::Open(ConfinedDirectory& ro
   CAIRN_ASSIGN_OR_RETURN(UniqueFd buffered, root.OpenFile(path, kFlags));
   struct stat info;
   if (StatOf(buffered.get(), info) != 0) return ErrnoError(errno, "stat", full_path);
-  if (S_ISDIR(info.st_mode)) return ErrnoError(EISDIR, "read", full_path);
-  if (!S_ISREG(info.st_mode)) {
-    return MakeError(Reason::kStorageError, absl::StrCat(full_path, " is no regular file"), {{"file", full_path}});
-  }
+  if (!S_ISREG(info.st_mode)) return NoRegularFileError(info.st_mode, "read", full_path);
   Facts facts = {std::move(full_path), static_cast<uint64_t>(info.st_size), absl::TimeFromTimespec(info.st_mtim),
                  IdentityOf(info)};
   std::unique_ptr<PosixFile> file(new PosixFile(std::move(facts), options, calls));

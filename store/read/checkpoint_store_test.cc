@@ -1,6 +1,7 @@
 #include "store/read/checkpoint_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -138,8 +139,12 @@ TEST_F(CheckpointStoreTest, Unread_WhatIsNoReadableRecord_IsSoForEverybodyWhoLoo
   Put(20, 1, bytes);
   std::filesystem::create_directories(std::filesystem::path(root_) / OutcomePath("a/b", 30, 1));
   std::filesystem::create_directory_symlink("elsewhere", std::filesystem::path(root_) / "a/b/000000000040");
+  // Opening a pipe must not wait for a writer.
+  const std::filesystem::path pipe = std::filesystem::path(root_) / OutcomePath("a/b", 50, 1);
+  std::filesystem::create_directories(pipe.parent_path());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   CheckpointStore store(*storage_);
-  for (const int64_t step : {20, 30, 40}) {
+  for (const int64_t step : {20, 30, 40, 50}) {
     const StepRecord record = store.ReadStep("a/b", step);
     EXPECT_FALSE(record.damage().ok()) << step;
     EXPECT_TRUE(record.unread().ok()) << record.unread();

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
+#include "common/file/testing/failing_calls.h"
 #include "common/status/reason.h"
 #include "store/posix/posix_storage.h"
 
@@ -73,6 +75,21 @@ TEST_F(StoredJobsTest, FindJobs_ALinkToADirectory_IsNotFollowed) {
   const auto jobs = FindJobs(*storage_);
   ASSERT_TRUE(jobs.ok()) << jobs.status();
   EXPECT_THAT(*jobs, ElementsAre("demo"));
+}
+
+TEST_F(StoredJobsTest, LookForJobs_ADirectoryCannotBeListed_FindsTheOthersAndNamesIt) {
+  Make("demo/000000000010");
+  Make("other/000000000010");
+  failing_calls.missing_file = "other";
+  failing_calls.open_error = EIO;
+  failing_calls.opens_that_miss_it = 1;
+  const auto found = LookForJobs(*storage_);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(found->names, ElementsAre("demo"));
+  ASSERT_EQ(found->unlisted.size(), 1u);
+  EXPECT_TRUE(HasReason(found->unlisted.at("other"), Reason::kStorageError)) << found->unlisted.at("other");
+  failing_calls.opens_that_miss_it = 1;
+  EXPECT_TRUE(HasReason(FindJobs(*storage_).status(), Reason::kStorageError)) << "who needs all of them is told";
 }
 
 TEST(DescribeStoredTest, StorageFailsToTellOfAStep_SaysSoAndKeepsWhatTheCoordinatorKnows) {

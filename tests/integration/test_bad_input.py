@@ -114,6 +114,15 @@ def test_Load_ManyNamesAreUnexpected_TellsTheFirstOnes(root):
     assert report.unexpected == names[:(64 << 10) // len(names[0])]
 
 
+def test_trainer_that_has_gone_on_from_what_is_no_step(root):
+    with cairn.local.Cluster(ranks=1, root=root) as cluster, cluster.connect(0) as client:
+        client._lineage.note_load(7, -5)
+        with pytest.raises(cairn.Error) as refused:
+            client.save(1, {"w": np.zeros(3)}).wait()
+        assert refused.value.reason == "BAD_STEP" and "step -5" in refused.value.message
+        assert client.checkpoints() == []
+
+
 def test_step_that_was_never_saved(root):
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         for step in (None, 7):

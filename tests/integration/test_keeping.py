@@ -109,6 +109,18 @@ def test_prune_by_a_metric_that_no_step_has_deletes_nothing(tmp_path):
         assert list(listed(root)) == [1, 2]
 
 
+def test_retention_by_a_metric_that_no_step_has_says_so(tmp_path):
+    root = tmp_path / "checkpoints"
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        save(cluster, 1, metrics={"loss": 1.0, "odd": math.nan})
+        for metric, known in (("lss", False), ("odd", False), ("loss", True)):
+            rule = ["retention", "demo", "--keep-best", f"{metric}:min", *flags_of(cluster, root)]
+            note = f"No checkpoint has the metric {metric} yet: nothing is deleted until one has it."
+            assert (note in command(*rule).stdout) != known, metric
+            assert command_json(*rule)["metric_known"] == known
+        assert "metric_known" not in command_json("retention", "demo", "--keep-last", "1", *flags_of(cluster, root))
+
+
 def test_bad_metrics_and_rules_are_refused_before_anything_is_saved(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster:
         client = cluster.connect(0)

@@ -405,6 +405,44 @@ def test_up_detached_serves_until_down(runtime, scripts):
     assert again.returncode == 1 and f"no `cairn up` of job {JOB} runs here" in again.stderr
 
 
+def test_commands_that_read_storage_find_the_root_of_the_coordinator_that_runs_here(runtime, scripts):
+    root = scripts / "root"
+    (scripts / "train_all.py").write_text(SAVES_THREE)
+    assert run("run", f"--root={root}", "--", sys.executable, str(scripts / "train_all.py")).returncode == 0
+    out = f"--to={scripts / 'out'}"
+    for arguments in (["verify", "demo@3"], ["diff", "demo@1", "demo@2"], ["export", "demo", out]):
+        alone = run(*arguments)
+        assert alone.returncode == 2 and "no coordinator was given" in alone.stderr, alone.stderr
+        assert "read storage with --root DIR" in alone.stderr
+    assert "demo@1 is no path here, so it names a checkpoint" in run("diff", "demo@1", "demo@2").stderr
+    started = run("up", "--ranks=1", f"--root={root}", "--detach")
+    assert started.returncode == 0, started.stderr
+    address = re.search(r"CAIRN_COORDINATOR='(.*)'", started.stdout)[1]
+    assert run("tag", "demo@1", "first").returncode == 0
+    for arguments, status, said in (
+            (["verify", "demo@3"], 0, "verified demo@3"), (["verify", "demo"], 0, "verified demo@3"),
+            (["verify", "demo@first", f"--coordinator={address}"], 0, "verified demo@1"),
+            (["diff", "demo@3", "demo"], 0, "equal demo@3 and demo@3"), (["diff", "demo@first", "demo@2"], 1, "VALUES"),
+            (["export", "demo@2", out], 0, "exported demo@2")):
+        done = run(*arguments)
+        assert done.returncode == status and said in done.stdout, done.stderr
+        asks = not any(word.startswith("--coordinator") for word in arguments)
+        assert done.stderr.count("note: asking the coordinator") == asks, done.stderr
+    for arguments in (["verify", "demo@9"], ["diff", "demo@1", "demo@9"]):
+        missing = run(*arguments)
+        assert missing.returncode == 1 and "NOT_COMMITTED: demo@9" in missing.stderr, missing.stderr
+    # What stands at the root's path on this machine need not be what the coordinator has there.
+    root.rename(scripts / "away")
+    for make, why in ((lambda: None, "there is no such directory"), (root.mkdir, "another storage is mounted")):
+        make()
+        said = run("verify", "demo@3").stderr
+        assert f"ROOT_MISMATCH: this machine does not see {root}" in said and why in said, said
+        assert "give --root DIR" in said
+    assert run("verify", "demo@3", f"--root={scripts / 'away'}").returncode == 0
+    root.rmdir()
+    (scripts / "away").rename(root)
+
+
 STAND_INS = [f"--agent-flag=--libcuda={LIBCUDA}", f"--agent-flag=--libnccl={stand_in_nccl.LIBRARY}"]
 
 

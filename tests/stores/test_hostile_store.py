@@ -1,6 +1,7 @@
 """What answers in a store's place may say anything: nothing of it is taken for a store without checkpoints."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -148,6 +149,27 @@ def test_a_key_that_always_fails_does_not_hold_up_the_next_save(told):
             client.save(50, {"w": noise((4 << 20,), np.float32, 1)}).wait()
 
         on_ranks(cluster, work)
+
+
+@pytest.mark.parametrize("status", [503, 403], ids=["is tried again", "is final"])
+def test_jobs_are_listed_beside_one_whose_storage_fails(told, status):
+    with cairn.local.Cluster(ranks=1, root=told.root, job="other") as cluster:
+        on_ranks(cluster, lambda _, client: client.save(7, {"w": np.zeros(4)}).wait())
+
+    def asked(*arguments):
+        done = subprocess.run([f"{os.environ['CAIRN_BIN_DIR']}/cairn", "--format=json", "jobs", *arguments],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return {job["job"]: job for job in json.loads(done.stdout)["jobs"]}
+
+    with cairn.local.Cluster(ranks=1, root=told.root, job="demo") as cluster:
+        told.answer = lambda method, path: (status, "") if "/other/" in path.replace("%2F", "/") else None
+        # The second call does not wait for what the first one has waited for.
+        for _ in range(2):
+            jobs = asked(f"--coordinator={cluster.coordinator.address}")
+            assert jobs["demo"]["last_committed_step"] == 30 and jobs["demo"]["error"] is None, jobs
+            assert jobs["other"]["error"]["reason"] in ("STORAGE_STALLED", "STORAGE_ERROR", "STORAGE_READ_ONLY"), jobs
+        told.answer = None
 
 
 def test_records_of_a_coordinator_that_were_removed_end_it(told, endpoint):

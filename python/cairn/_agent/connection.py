@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
+from collections.abc import Iterator
 
 import grpc
 
@@ -110,7 +112,39 @@ def _as_unreachable(error: Error, what: str) -> Error:
     return Error("AGENT_UNREACHABLE", f"{what}: {error.message}", error.metadata)
 
 
+# The calls that threads of this process are in, and whether it was forked while another thread was in one. Then gRPC's
+# state was copied in the midst of a change, so that whatever uses it may abort the process, or hang.
+_under_way: set[object] = set()
+_forked_in_a_call = False
+
+
+@contextlib.contextmanager
+def calling() -> Iterator[None]:
+    """Must be around every call of gRPC."""
+    call = object()
+    _under_way.add(call)
+    try:
+        yield
+    finally:
+        _under_way.discard(call)
+
+
+def _after_fork() -> None:
+    global _forked_in_a_call
+    _forked_in_a_call = _forked_in_a_call or bool(_under_way)
+    _under_way.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def make_channel(address: str) -> grpc.Channel:
+    """Raises BAD_REQUEST in a process in which gRPC cannot be used."""
+    if _forked_in_a_call:
+        raise Error("BAD_REQUEST", "this process was forked while another thread of its parent was in a call, which "
+                    "leaves gRPC unusable in it: it can connect to nobody",
+                    {"next": "Start the process by multiprocessing's \"spawn\" or \"forkserver\", or fork it while no "
+                             "thread saves, loads or waits."})
     return grpc.insecure_channel(target_of(address), options=_OPTIONS)
 
 
@@ -158,7 +192,8 @@ class AgentConnection:
         answer = None
         try:
             metadata = (("cairn-trainer", str(self.trainer)),) if self.trainer and name in wire.CHECKPOINTS else None
-            answer = self._calls[name](request, metadata=metadata, timeout=timeout)
+            with calling():
+                answer = self._calls[name](request, metadata=metadata, timeout=timeout)
             self._answered = True
             return answer
         except grpc.RpcError as error:
