@@ -99,7 +99,9 @@ struct JobReader::Shared {
   std::function<void()> End(Scan& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     scan.over = true;
     if (scan.done == nullptr) return [] {};  // Begin will call it
-    return [done = std::exchange(scan.done, nullptr), answer = std::move(scan.answer)] { done(answer); };
+    return [done = std::exchange(scan.done, nullptr), answer = std::move(scan.answer)]() mutable {
+      done(std::move(answer));
+    };
   }
   // Takes the next name that storage is to be asked for, of one scan after the other.
   std::shared_ptr<Scan> Next(std::string& name, std::vector<std::function<void()>>& ended)
