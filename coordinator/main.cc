@@ -27,6 +27,7 @@
 #include "coordinator/server/server.h"
 #include "store/mirror/mirror.h"
 #include "store/mirror/mirror_rule.h"
+#include "store/open/nesting.h"
 #include "store/open/open_storage.h"
 #include "store/open/place.h"
 #include "store/posix/posix_storage.h"
@@ -77,18 +78,12 @@ struct Settings {
   std::optional<absl::Duration> lock_timeout;
 };
 
-// Returns whether one of two roots is the other one, or below it, by their names.
-bool IsAtOrBelow(std::string_view place, std::string_view root) {
-  while (root.size() > 1 && root.ends_with('/')) root.remove_suffix(1);
-  return place.starts_with(root) && (place.size() == root.size() || root == "/" || place[root.size()] == '/');
-}
-
 absl::StatusOr<std::optional<MirrorOptions>> ReadMirrorFlags(const Flags& flags) {
   CAIRN_ASSIGN_OR_RETURN(const MirrorRule rule, ParseMirrorRule(flags.mirror_steps, flags.mirror_keep_last));
   if (flags.mirror.empty()) return std::nullopt;
   CAIRN_ASSIGN_OR_RETURN(std::string address, FullNameOf(flags.mirror));
   while (address.size() > 1 && address.ends_with('/')) address.pop_back();
-  if (IsAtOrBelow(address, flags.root) || IsAtOrBelow(flags.root, address)) {
+  if (LieWithinEachOther(address, flags.root)) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the mirror ", address, " and the root ", flags.root, " lie within each other"),
                      {{"next", "Give the mirror a place outside of the root, best in another storage."}});
