@@ -356,7 +356,8 @@ void AddDoctorCommand(Command app, CommandContext& context) {
   command.Footer(
       "Run it where an agent or the coordinator will run, as the same user. It also asks the coordinator: the one\n"
       "of --coordinator, or the only one that `cairn up` or `cairn run` has started on this machine.\nExamples:\n"
-      "  cairn doctor --root /ckpt --state-size 40GiB\n  cairn doctor --root /ckpt --mirror s3://models/llm\n  cairn doctor --root /ckpt --job llm --coordinator "
+      "  cairn doctor --root /ckpt --state-size 40GiB\n  cairn doctor --root /ckpt --mirror s3://models/llm\n  cairn "
+      "doctor --root /ckpt --job llm --coordinator "
       "coordinator:7420 --grace 30s\nExit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 "
       "usage.");
   command.Action([arguments, &context] {

@@ -116,18 +116,20 @@ Finding FindHolder(Storage& storage, const std::string& root, Storage* open_root
   const auto roots = open_root->HolderOfRoot();
   if (!roots.ok()) return FaultOf(kHolder, roots.status());
   if (roots->has_value() && (*roots)->host == who.host) return {Level::kOk, kHolder, holds, ""};
-  return {Level::kWarning, kHolder,
-          absl::StrCat(holds, ", and ", roots->has_value() ? (*roots)->text : "no process", " holds the root ", root),
-          absl::StrCat("If ", who.text, " is not a coordinator of this root, end it: no other one can copy meanwhile.")};
+  return {
+      Level::kWarning, kHolder,
+      absl::StrCat(holds, ", and ", roots->has_value() ? (*roots)->text : "no process", " holds the root ", root),
+      absl::StrCat("If ", who.text, " is not a coordinator of this root, end it: no other one can copy meanwhile.")};
 }
 
 // Tells of a fault that makes the place useless as a mirror before it is opened; nothing if there is none.
 std::optional<Finding> FindWrongPlace(const std::string& name, const std::string& root) {
   if (!root.empty()) {
     const bool directories = IsDirectoryRoot(root) && IsDirectoryRoot(name);
-    if (LieWithinEachOther(name, root) || (directories && LieWithinEachOther(CanonicalName(name), CanonicalName(root)))) {
-      return Finding{Level::kFault, kMirror, absl::StrCat("the mirror ", name, " and the root ", root,
-                                                          " lie within each other"),
+    if (LieWithinEachOther(name, root) ||
+        (directories && LieWithinEachOther(CanonicalName(name), CanonicalName(root)))) {
+      return Finding{Level::kFault, kMirror,
+                     absl::StrCat("the mirror ", name, " and the root ", root, " lie within each other"),
                      "Give the mirror a place outside of the root, best in another storage."};
     }
   }

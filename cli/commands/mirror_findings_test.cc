@@ -1,7 +1,6 @@
 #include "cli/commands/mirror_findings.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <filesystem>
