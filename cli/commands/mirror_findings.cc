@@ -79,8 +79,8 @@ Finding JudgeOwner(const Storage& storage, const std::string& root, const std::s
             absl::StrCat("Start the coordinator with --root ", ForShell(name), ", because names are compared.")};
   }
   return {Level::kFault, kOwner, absl::StrCat(mirror, " is the mirror of ", name, " and not of ", root),
-          absl::StrCat(kAnotherPlace, " Or, if this root took the other's place, remove ", storage.FullPath(kOwnerPath),
-                       " and put the name of this root there.")};
+          absl::StrCat(kAnotherPlace, " Or, if this root took the other's place, make its name the only line of ",
+                       storage.FullPath(kOwnerPath), ".")};
 }
 
 // Says whether the coordinator of `root` may mirror to this place. A fault: it refuses the place.
@@ -153,8 +153,11 @@ std::vector<Finding> ExamineMirror(const std::string& mirror, const std::string&
   const auto storage = OpenStorage(name, /*create=*/!IsDirectoryRoot(name));
   if (!storage.ok()) return {FaultOf(kMirror, storage.status())};
 
-  std::vector<Finding> findings = {FindOwner(**storage, root), FindHolder(**storage, root, open_root)};
-  if (findings.front().level == Level::kFault) return findings;
+  std::vector<Finding> findings = {FindOwner(**storage, root)};
+  const bool refused = findings.front().level == Level::kFault;
+  // Whoever holds another root's mirror may do so.
+  findings.push_back(FindHolder(**storage, root, refused ? nullptr : open_root));
+  if (refused) return findings;
   Finding probe = JudgeRoot(name, (*storage)->ProbeAtomicCreate());
   probe.check = kMirror;
   const bool usable = probe.level != Level::kFault;

@@ -81,6 +81,9 @@ TEST_F(MirrorFindingsTest, MirrorOfAnotherRoot_IsAFaultAndNothingIsWritten) {
   EXPECT_NE(owner.text.find("/elsewhere"), std::string::npos);
   EXPECT_NE(owner.next.find(mirror_ + "/.cairn/mirror-of"), std::string::npos) << owner.next;
   EXPECT_EQ(Of(found, "mirror").text, "") << "a foreign place was probed";
+  const auto mirror = OpenStorage(mirror_, /*create=*/true).value();
+  const auto lock = mirror->TakeRoot().value();
+  EXPECT_EQ(Of(Examine(mirror_), "mirror holder").level, Level::kOk) << "nobody should end the other's coordinator";
 }
 
 TEST_F(MirrorFindingsTest, OwnerWithoutTheEndOfItsLine_IsAFault) {
