@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Settings& settings, Sto
 
 // Checks that an outcome can be put into the root.
 absl::Status ProbeRoot(Storage& storage) {
-  const absl::Status creates = storage.ProbeAtomicCreate();
+  absl::Status creates = storage.ProbeAtomicCreate();
   if (!HasReason(creates, Reason::kNoSpace)) return creates;
   // Without a coordinator nobody could load what stands on a full disk.
   AttemptStore::ReleaseReserve(storage);

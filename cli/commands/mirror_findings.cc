@@ -59,7 +59,7 @@ bool AreSameDirectory(const std::string& one, const std::string& other) {
 
 // Says whose mirror a place is that has the file at kOwnerPath, with the text `owner`.
 Finding JudgeOwner(const Storage& storage, const std::string& root, const std::string& owner) {
-  const std::string mirror = storage.root();
+  const std::string& mirror = storage.root();
   const std::string name = owner.substr(0, owner.find('\n'));
   if (owner != absl::StrCat(name, "\n")) {
     return {Level::kFault, kOwner,
