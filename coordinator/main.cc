@@ -77,18 +77,13 @@ struct Settings {
   std::optional<absl::Duration> lock_timeout;
 };
 
-// Returns whether one of two roots is the other one, or below it, by their names.
-bool IsAtOrBelow(std::string_view place, std::string_view root) {
-  return place.starts_with(root) && (place.size() == root.size() || root == "/" || place[root.size()] == '/');
-}
-
 absl::StatusOr<std::optional<MirrorOptions>> ReadMirrorFlags(const Flags& flags) {
   CAIRN_ASSIGN_OR_RETURN(const MirrorRule rule, ParseMirrorRule(flags.mirror_steps, flags.mirror_keep_last));
   if (flags.mirror.empty()) return std::nullopt;
   CAIRN_ASSIGN_OR_RETURN(std::string address, FullNameOf(flags.mirror));
   address = CanonicalNameOf(address);
   const std::string root = CanonicalNameOf(flags.root);
-  if (IsAtOrBelow(address, root) || IsAtOrBelow(root, address)) {
+  if (LieWithinEachOther(address, root)) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the mirror ", address, " and the root ", root, " lie within each other"),
                      {{"next", "Give the mirror a place outside of the root, best in another storage."}});
@@ -150,7 +145,7 @@ absl::StatusOr<std::unique_ptr<RootLock>> TakeRoot(const Settings& settings, Sto
 
 // Checks that an outcome can be put into the root.
 absl::Status ProbeRoot(Storage& storage) {
-  const absl::Status creates = storage.ProbeAtomicCreate();
+  absl::Status creates = storage.ProbeAtomicCreate();
   if (!HasReason(creates, Reason::kNoSpace)) return creates;
   // Without a coordinator nobody could load what stands on a full disk.
   AttemptStore::ReleaseReserve(storage);

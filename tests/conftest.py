@@ -20,7 +20,7 @@ for directory in (REPOSITORY / "tests", REPOSITORY / "dist/python"):
 sys.dont_write_bytecode = False
 
 # The services under test must not see what the user has set, nor leave anything among the user's files.
-for name in ("CAIRN_COORDINATOR", "CAIRN_AGENT", "CAIRN_TOKEN_FILE", "CAIRN_INSECURE"):
+for name in ("CAIRN_COORDINATOR", "CAIRN_AGENT", "CAIRN_TOKEN_FILE", "CAIRN_INSECURE", "CAIRN_MIRROR"):
     os.environ.pop(name, None)
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="cairn-run-")
 atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)

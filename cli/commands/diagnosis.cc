@@ -65,7 +65,7 @@ Finding JudgeFreeSpace(const StorageFacts::FreeSpace& free, uint64_t state) {
     return {Level::kNote, "free space", absl::StrCat(there, "; the size of a checkpoint is not known"), ""};
   const std::string with_state = absl::StrCat(there, "; the last checkpoint has ", Size(state));
   if (free.bytes < state)
-    return {Level::kFault, "free space", absl::StrCat(with_state, ", so the next one fails"), next};
+    return {Level::kFault, "free space", absl::StrCat(with_state, ", so there is no room for the next one"), next};
   if (free.bytes < 3 * state) {
     return {Level::kWarning, "free space", absl::StrCat(with_state, ", so there is room for few more"), next};
   }
@@ -115,6 +115,15 @@ Finding JudgeUploads(const StorageFacts::Uploads& uploads, absl::Time now) {
   return {Level::kWarning, "uploads", text,
           "They cost money. A starting coordinator removes those that are older than a day; let a rule of the bucket "
           "do so too (AbortIncompleteMultipartUpload)."};
+}
+
+std::vector<Finding> JudgeFacts(const StorageFacts& facts, uint64_t state, absl::Time now) {
+  std::vector<Finding> findings;
+  if (facts.free.has_value()) findings.push_back(JudgeFreeSpace(*facts.free, state));
+  if (facts.direct_error.has_value()) findings.push_back(JudgeDirectIo(*facts.direct_error));
+  if (facts.clocks.has_value()) findings.push_back(JudgeClock(facts.clocks->storage - facts.clocks->machine));
+  if (facts.unfinished_uploads.has_value()) findings.push_back(JudgeUploads(*facts.unfinished_uploads, now));
+  return findings;
 }
 
 Finding JudgeOpenFiles(uint64_t limit) {

@@ -49,6 +49,9 @@ Finding JudgeClock(absl::Duration storage_ahead);
 // Judges what uploads to an object store were left unfinished.
 Finding JudgeUploads(const StorageFacts::Uploads& uploads, absl::Time now);
 
+// Judges all facts that are known of a storage. `state`: as for JudgeFreeSpace.
+std::vector<Finding> JudgeFacts(const StorageFacts& facts, uint64_t state, absl::Time now);
+
 Finding JudgeOpenFiles(uint64_t limit);
 
 // Judges whether ranks that find each other by this machine's name can do so.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "cli/client/coordinator_client.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/diagnosis.h"
+#include "cli/commands/mirror_findings.h"
 #include "cli/local/run_directory.h"
 #include "cli/views/timeline_view.h"
 #include "common/base/clock.h"
@@ -43,6 +45,7 @@ constexpr char kNameCoordinator[] = "Add --coordinator HOST:PORT, which `cairn u
 
 struct Arguments {
   std::string root;
+  std::string mirror;
   std::string job;
   std::string state_size;
   std::string grace;
@@ -114,14 +117,24 @@ absl::Status LookAtCheckpoints(Storage& storage, const std::string& job, std::ve
   return absl::OkStatus();
 }
 
-void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
+void Append(std::vector<Finding> more, std::vector<Finding>& findings) {
+  std::move(more.begin(), more.end(), std::back_inserter(findings));
+}
+
+// What was found of the root. `storage` is null if it cannot be used.
+struct Root {
+  std::unique_ptr<Storage> storage;
+  StateSize state;
+};
+
+Root LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& findings) {
   // A root in an object store is made by its first object.
-  const auto storage = OpenStorage(arguments.root, /*create=*/!IsDirectoryRoot(arguments.root));
+  auto storage = OpenStorage(arguments.root, /*create=*/!IsDirectoryRoot(arguments.root));
   absl::Status usable = storage.status();
   if (usable.ok() && IsDirectoryRoot(arguments.root)) usable = CheckStandsAlone(arguments.root);
   if (usable.ok()) usable = (*storage)->ProbeAtomicCreate();
   findings.push_back(JudgeRoot(arguments.root, usable));
-  if (findings.back().level == Finding::Level::kFault) return;
+  if (findings.back().level == Finding::Level::kFault) return {};
   if (!arguments.job.empty()) {
     known.looked = true;
     known.job = (*storage)->Exists(arguments.job);
@@ -139,14 +152,9 @@ void LookAtRoot(const Arguments& arguments, Known& known, std::vector<Finding>& 
       findings.push_back({Finding::Level::kFault, "checkpoints", std::string(looked.message()), NextActionOf(looked)});
     }
   }
-  const StorageFacts facts = (*storage)->Facts();
-  if (facts.free.has_value()) findings.push_back(JudgeFreeSpace(*facts.free, state.all));
-  if (facts.direct_error.has_value()) findings.push_back(JudgeDirectIo(*facts.direct_error));
-  if (facts.clocks.has_value()) findings.push_back(JudgeClock(facts.clocks->storage - facts.clocks->machine));
-  if (facts.unfinished_uploads.has_value()) {
-    findings.push_back(JudgeUploads(*facts.unfinished_uploads, Clock::Real().WallNow()));
-  }
+  Append(JudgeFacts((*storage)->Facts(), state.all, Clock::Real().WallNow()), findings);
   findings.push_back(JudgeMemory(ReadMemoryLimits(), state.of_a_rank));
+  return {*std::move(storage), state};
 }
 
 bool KernelTellsPeers() {
@@ -303,11 +311,15 @@ absl::Status Examine(const CommandContext& context, const Arguments& arguments, 
   if (!arguments.grace.empty()) CAIRN_RETURN_IF_ERROR(ParseDuration(arguments.grace).status());
   std::vector<Finding> findings;
   Known known;
+  Root root;
   if (arguments.root.empty()) {
     findings.push_back({Finding::Level::kNote, "storage", "not checked, because no root was given",
                         "Add --root DIR: the directory of the checkpoints."});
   } else {
-    LookAtRoot(arguments, known, findings);
+    root = LookAtRoot(arguments, known, findings);
+  }
+  if (!arguments.mirror.empty()) {
+    Append(ExamineMirror(arguments.mirror, arguments.root, root.storage.get(), root.state.all), findings);
   }
   LookAtMachine(arguments, findings);
   CAIRN_RETURN_IF_ERROR(LookForCoordinator(context, arguments, known, findings));
@@ -330,6 +342,10 @@ void AddDoctorCommand(Command app, CommandContext& context) {
   command.AddOption("--root", arguments->root,
                     "Directory of all checkpoints: checks that it works, its free space and its clock");
   command
+      .AddOption("--mirror", arguments->mirror,
+                 "The coordinator's --mirror: checks the same there, whether it is the root's, and who holds it")
+      .FromEnvironment("CAIRN_MIRROR");
+  command
       .AddOption(
           "--job", arguments->job,
           "The job whose newest checkpoint and saves are used for comparison (default: the only job, or the largest)")
@@ -340,7 +356,8 @@ void AddDoctorCommand(Command app, CommandContext& context) {
   command.Footer(
       "Run it where an agent or the coordinator will run, as the same user. It also asks the coordinator: the one\n"
       "of --coordinator, or the only one that `cairn up` or `cairn run` has started on this machine.\nExamples:\n"
-      "  cairn doctor --root /ckpt --state-size 40GiB\n  cairn doctor --root /ckpt --job llm --coordinator "
+      "  cairn doctor --root /ckpt --state-size 40GiB\n  cairn doctor --root /ckpt --mirror s3://models/llm\n  cairn "
+      "doctor --root /ckpt --job llm --coordinator "
       "coordinator:7420 --grace 30s\nExit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 "
       "usage.");
   command.Action([arguments, &context] {

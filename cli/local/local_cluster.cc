@@ -336,7 +336,9 @@ std::string LocalCluster::NoteOnStart() const {
   if (options_.node != 0) return "";
   if (root_is_new_) {
     return absl::StrCat("there was no directory ", options_.root, ": it was made, and job ", options_.job,
-                        " starts from the beginning");
+                        std::getenv("CAIRN_MIRROR") == nullptr
+                            ? " starts from the beginning"
+                            : " starts from what the mirror has, or from the beginning");
   }
   const auto storage = OpenStorage(options_.root, /*create=*/!IsDirectoryRoot(options_.root));
   return ProgressNote(storage.ok() ? LookForProgress(**storage, options_.job) : storage.status(), options_.job,

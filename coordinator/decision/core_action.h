@@ -137,8 +137,9 @@ struct PlannedLoad {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
-  std::optional<int64_t> older_step;                          // the newest committed one below `step`
-  std::string mirror;                                         // its address, if the step is read from there
+  std::string copy;  // the address of the mirror, if it has a copy of a step that is read from the root
+  std::optional<int64_t> older_step;  // the newest committed one below `step`
+  std::string mirror;                 // its address, if the step is read from there
   uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
   // Counts what ranks take from ranks with which they share no memory, as far as PlanLoad says that.

@@ -86,7 +86,7 @@ void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& ch
   const JobContext context = At(moment);
   if (!step_changes_.OnChanged(ticket, changed, context)) return;
   if (changed.ok()) {
-    for (const StoredAttempt& deleted : changed->deleted) {
+    for (const StoredAttempt& deleted : changed->only_at_mirror ? StoredAttempts() : changed->deleted) {
       outcomes_.Keep(deleted);
       // One that was recovered before its commit, and is known as unfinished, may be there still: it removes nothing.
       if (leftovers_.Removing(deleted.step, deleted.attempt)) continue;

@@ -188,6 +188,13 @@ std::optional<int64_t> Load::damaged_step() const {
 absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) const {
   const std::optional<int64_t> step = wanted_step();
   if (!IsDamage(error) || !step.has_value()) return error;
+  if (!plan_.copy.empty()) {
+    return Annotate(error,
+                    absl::StrCat("step ", *step, " is damaged at the root, and the mirror ", plan_.copy, " has a copy"),
+                    {{"step", absl::StrCat(*step)},
+                     {"copy", plan_.copy},
+                     {"next", "Load it again: it is read from the mirror then."}});
+  }
   // Storage said so when the load was planned, or refused. Only in the latter case it has looked whether the files of
   // the older step are there: nobody should wait for that before each load.
   std::optional<int64_t> older = plan_.older_step;

@@ -312,7 +312,8 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
         const uint32_t size = asked.page_size() == 0 ? kMaxPage : std::min(asked.page_size(), kMaxPage);
         const int64_t after = PageStart(asked).value_or(-1);
         CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.checkpoints_.ReadCheckpoints(asked.job()));
-        const JobLineage lineage = LineageOf(steps);
+        JobLineage lineage = LineageOf(steps);
+        if (self.mirror_ != nullptr) lineage = self.mirror_->view().LineageOfBoth(asked.job()).value_or(lineage);
         v1::ListCheckpointsResponse page;
         for (const StepRecord& step : steps) {
           if (step.step <= after) continue;
@@ -327,13 +328,26 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
           if (self.mirror_ != nullptr) *entry.mutable_mirror() = self.mirror_->view().Describe(asked.job(), step.step);
         }
         if (self.mirror_ == nullptr) return page;
-        *page.mutable_mirror() = self.mirror_->view().DescribeMirror(asked.job(), !steps.empty());
+        *page.mutable_mirror() = self.mirror_->view().DescribeMirror(asked.job());
         if (!page.next_page_token().empty()) return page;
         for (v1::Checkpoint& checkpoint : self.mirror_->view().OnlyThere(asked.job())) {
           *page.add_mirror_only_checkpoints() = std::move(checkpoint);
         }
         return page;
       });
+}
+
+absl::Status CheckpointService::WithMirror(const absl::Status& status, const std::string& job,
+                                           std::optional<int64_t> step) const {
+  if (mirror_ == nullptr || !HasReason(status, Reason::kNotCommitted)) return status;
+  const std::vector<v1::Checkpoint> there = mirror_->view().OnlyThere(job);
+  const bool has = std::any_of(there.begin(), there.end(), [&](const v1::Checkpoint& checkpoint) {
+    return !step.has_value() || checkpoint.step() == *step;
+  });
+  if (!has) return status;
+  return Annotate(status, "only the mirror has it",
+                  {{"next", absl::StrCat("A load takes it from there. To look at it, give --root ", mirror_->address(),
+                                         " to the command.")}});
 }
 
 grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerContext* context,
@@ -345,8 +359,9 @@ grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerCon
       *this, *request, response,
       [](CheckpointService& self, const v1::GetManifestRequest& asked) -> absl::StatusOr<v1::GetManifestResponse> {
         const std::optional<int64_t> step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
-        CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestBytes found,
-                               self.checkpoints_.ReadManifestBytes(asked.job(), step));
+        const auto read = self.checkpoints_.ReadManifestBytes(asked.job(), step);
+        if (!read.ok()) return self.WithMirror(read.status(), asked.job(), step);
+        const CheckpointStore::ManifestBytes& found = *read;
         if (asked.offset() > found.bytes->size()) {
           return MakeError(Reason::kBadRequest, absl::StrCat("offset ", asked.offset(), " of a manifest of ",
                                                              found.bytes->size(), " bytes"));

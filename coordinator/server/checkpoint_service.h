@@ -65,6 +65,8 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
                                             v1::Capabilities* response) override;
 
  private:
+  // Adds to NOT_COMMITTED that only the mirror has the step, if that was seen.
+  absl::Status WithMirror(const absl::Status& status, const std::string& job, std::optional<int64_t> step) const;
   template <typename Response>
   using ChangeAnswer = absl::StatusOr<Response> (*)(const Job& job, const Job::Changed& changed, const Moment& moment);
   // Asks the job for a change of its steps, and answers by `answer` when it has ended.

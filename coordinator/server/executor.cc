@@ -147,15 +147,6 @@ absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAtte
   return attempts_.Reserve(job, above);
 }
 
-Lineage Executor::AfterMirror(const std::string& job, Lineage lineage) const {
-  const uint64_t sequence = mirror_->view().Sequence(job);
-  // The root's first commit of a job, by a training that has loaded nothing, though the mirror has checkpoints of a
-  // root that was lost: the training builds on none of them, so it begins a line of its own.
-  if (sequence > 0 && lineage.sequence == 1 && !lineage.continues_step.has_value()) lineage.line = RandomId();
-  lineage.sequence = std::max(lineage.sequence, sequence + 1);
-  return lineage;
-}
-
 absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeManifest& action) {
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.FindSave(action.plan_digest));
   std::vector<RankResult> results;
@@ -177,8 +168,8 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   commit.commit_time = clock_.WallNow();
   commit.writer = absl::StrCat("cairn ", std::string(kVersion));
   CAIRN_ASSIGN_OR_RETURN(Manifest manifest, plan.MakeManifest(results, commit));
-  manifest.lineage = action.lineage;
-  if (mirror_ != nullptr) manifest.lineage = AfterMirror(job, manifest.lineage);
+  manifest.lineage = WithFirstLine(action.lineage, RandomId());
+  if (mirror_ != nullptr) manifest.lineage = mirror_->view().Continue(job, manifest.lineage);
   manifest.metrics = action.metrics;
   std::sort(manifest.metrics.begin(), manifest.metrics.end(),
             [](const Metric& a, const Metric& b) { return a.name < b.name; });
@@ -211,6 +202,9 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   const bool repeated =
       deletion != nullptr && changed.ok() && changed->deleted.size() == changed->deleted_before.size();
   const bool untags = tag != nullptr && !tag->step.has_value() && changed.ok();
+  if (untags) {
+    for (const int64_t step : changed->untagged) mirror_->Unmark(job, TagPath(job, step, tag->tag));
+  }
   if (none || repeated || untags) {
     // The step may stand only at the mirror.
     absl::StatusOr<std::optional<ChangedSteps>> there = mirror_->Change(job, action);
@@ -221,6 +215,9 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
     return changed;
   }
   if (!changed.ok()) return changed;
+  if (const auto* pin = std::get_if<PinStep>(&action.change); pin != nullptr && !pin->pinned) {
+    mirror_->Unmark(job, PinPath(job, pin->step));
+  }
   if (deletion != nullptr) {
     const std::optional<MirrorStep> seen = mirror_->view().Find(job, deletion->step);
     changed->mirror_follows = seen.has_value() && seen->mirrored != 0;
@@ -302,18 +299,14 @@ absl::StatusOr<std::optional<Executor::Source>> Executor::FindAtMirror(const std
   const absl::Status& refused = at_root.status();
   const bool nothing = HasReason(refused, Reason::kNotCommitted);
   if (!at_root.ok() && !nothing && !IsProvenDamage(refused)) return std::nullopt;
-  int64_t above = -1;
-  bool damaged = false;
-  if (at_root.ok()) {
-    const int64_t step = at_root->manifest->step;
-    damaged = action.damaged.contains(step);
-    const bool later = !action.step.has_value() && (!at_root->passed_over.empty() || mirror_->HasLater(job, step));
-    if (!later && !damaged) return std::nullopt;
-    above = damaged ? step - 1 : step;
+  const bool damaged = at_root.ok() && action.damaged.contains(at_root->manifest->step);
+  if (at_root.ok() && !damaged) {
+    if (action.step.has_value()) return std::nullopt;
+    if (at_root->passed_over.empty() && mirror_->IsLatest(job, at_root->manifest->step)) return std::nullopt;
   }
-  absl::StatusOr<Mirror::Found> found = action.step.has_value()
-                                            ? mirror_->Find(job, *action.step)
-                                            : mirror_->FindLatest(job, above, at_root.ok() || action.fallback);
+  absl::StatusOr<Mirror::Found> found =
+      action.step.has_value() ? mirror_->Find(job, *action.step)
+                              : mirror_->FindLatest(job, (at_root.ok() && !damaged) || action.fallback, action.damaged);
   if (!found.ok()) {
     if (HasReason(found.status(), Reason::kNotCommitted)) return std::nullopt;
     // A training that is told that there is nothing begins anew.
@@ -323,7 +316,7 @@ absl::StatusOr<std::optional<Executor::Source>> Executor::FindAtMirror(const std
     return std::nullopt;
   }
   const int64_t step = found->manifest->step;
-  Log(LogLevel::kWarn, "load_from_mirror",
+  Log(LogLevel::kWarn, found->directory.empty() ? "load_by_records_of_mirror" : "load_from_mirror",
       {{"job", job},
        {"step", step},
        {"mirror", mirror_->address()},
@@ -389,6 +382,8 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       manifest = source.manifest;
       planned.passed_over = std::move(source.passed_over);
       if (source.directory.empty()) {
+        const auto seen = mirror_ == nullptr ? std::nullopt : mirror_->view().Find(job, manifest->step);
+        if (seen.has_value() && seen->has_copy()) planned.copy = mirror_->address();
         keepers = KeepersOf(*manifest, action.kept);
       } else {
         planned.mirror = mirror_->address();

@@ -64,8 +64,6 @@ class Executor {
   // load takes what the root has. An error: nobody knows whether the mirror has what the root has not.
   absl::StatusOr<std::optional<Source>> FindAtMirror(const std::string& job, const PlanLoad& action,
                                                      const absl::StatusOr<Source>& at_root);
-  // Returns the lineage of a commit that comes after those that the mirror has.
-  Lineage AfterMirror(const std::string& job, Lineage lineage) const;
   // Finds the checkpoint that a load reads: at the root, or else at the mirror.
   absl::StatusOr<Source> FindSource(const std::string& job, const PlanLoad& action);
   absl::StatusOr<Source> FindAtRoot(const std::string& job, const PlanLoad& action);

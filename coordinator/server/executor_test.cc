@@ -463,6 +463,8 @@ TEST_F(MirroredExecutorTest, PlanLoad_ALoadFoundDamage_TheNextOneTakesTheCopy) {
   EXPECT_EQ(Load(1, false, {2})->mirror, "");
   std::filesystem::remove(directory_ + FileOf(2));
   EXPECT_EQ(Load(2, false, {2})->mirror, "") << "there is no better one";
+  EXPECT_EQ(Load(std::nullopt, false, {2})->step, 2) << "who wants no other one is told of the damage again";
+  EXPECT_EQ(Load(std::nullopt, true, {2})->step, 1);
 }
 
 TEST_F(MirroredExecutorTest, ReserveAttempt_OnlyTheMirrorHasTheStep_IsRefusedUnlessItIsLeftBehind) {
@@ -494,7 +496,7 @@ TEST_F(MirroredExecutorTest, Change_OnlyTheMirrorHasTheStep_IsDoneThereOrRefused
   EXPECT_EQ(executor_->Run(kJob, ChangeSteps{TagStep{"gold"}})->untagged, std::vector<int64_t>{2});
   const auto deleted = executor_->Run(kJob, ChangeSteps{DeleteStep{2, "a person"}});
   ASSERT_TRUE(deleted.ok()) << deleted.status();
-  EXPECT_TRUE(deleted->mirror_follows);
+  EXPECT_TRUE(deleted->only_at_mirror);
   EXPECT_EQ(Load(std::nullopt)->step, 1);
   EXPECT_TRUE(HasReason(executor_->Run(kJob, ChangeSteps{DeleteStep{9, "a person"}}).status(), Reason::kNotCommitted));
 }

@@ -60,8 +60,7 @@ class CoordinatorServer::Impl {
         checkpoints_(storage, root.began()),
         attempts_(storage, checkpoints_, clock, root),
         deletions_(storage, checkpoints_, clock, root),
-        mirror_(options_.mirror.has_value() ? std::make_unique<Mirror>(*options_.mirror, checkpoints_, clock)
-                                            : nullptr),
+        mirror_(MakeMirror()),
         executor_(checkpoints_, attempts_, deletions_, plans_, std::move(secret), clock, mirror_.get()),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, dispatcher_, layouts_, plans_),
@@ -141,6 +140,17 @@ class CoordinatorServer::Impl {
   }
 
  private:
+  std::unique_ptr<Mirror> MakeMirror() {
+    if (!options_.mirror.has_value()) return nullptr;
+    MirrorOptions mirror = *options_.mirror;
+    mirror.mark_root = [this](const std::string& job, const ChangeSteps& mark) {
+      const auto* pin = std::get_if<PinStep>(&mark.change);
+      return pin != nullptr ? deletions_.Pin(job, *pin).status()
+                            : deletions_.Tag(job, std::get<TagStep>(mark.change)).status();
+    };
+    return std::make_unique<Mirror>(std::move(mirror), checkpoints_, clock_);
+  }
+
   // A call to this coordinator itself. It belongs to the server: if gRPC's own thread let go of the last thing that
   // holds the channel, it would destroy the queue that it runs in.
   struct SelfCall {

@@ -234,8 +234,9 @@ def story(directory: pathlib.Path, root: str, steps: int, display: Display) -> s
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=48, help="length of the run that is compared with")
-    parser.add_argument("--root", help="where the checkpoints go: a directory, or s3://BUCKET/PREFIX; if nothing in "
-                        "the environment names a store, one is started for this run (default: a new directory)")
+    parser.add_argument("--root", help="where the checkpoints go: a directory, s3://BUCKET/PREFIX or "
+                        "gs://BUCKET/PREFIX; if nothing in the environment names a store for s3://, one is started for "
+                        "this run (default: a new directory)")
     parser.add_argument("--keep", action="store_true", help="keep the logs and checkpoints, and say where they are")
     arguments = parser.parse_args()
     display = Display()

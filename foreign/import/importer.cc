@@ -307,7 +307,7 @@ absl::StatusOr<ImportReport> ImportCheckpoint(Storage& storage, const std::strin
   CAIRN_RETURN_IF_ERROR(reserved.status());
   Attempt attempt(storage, attempts, job, step, *reserved);
   auto manifest = attempt.Write(source, plan, objects, directory, clock, options);
-  if (manifest.ok()) manifest->lineage = LineageOf(before).Next(std::nullopt);
+  if (manifest.ok()) manifest->lineage = WithFirstLine(LineageOf(before).Next(std::nullopt), RandomId());
   absl::Status status = manifest.ok() ? attempt.Commit(*manifest) : manifest.status();
   if (!status.ok()) {
     attempt.Abort(status);

@@ -139,9 +139,12 @@ class Service:
         """Returns why the process ended at its start, in its own words."""
         text = self.log.read_text(errors="replace")[-4000:]
         metadata = {"log": str(self.log)}
-        found = re.findall(r"^error: ([A-Z_]+): (.*)$", text, re.MULTILINE)
+        found = re.findall(r"^error: ([A-Z_]+): (.*)(?:\n  next: (.*))?$", text, re.MULTILINE)
         if found:
-            return Error(found[-1][0], f"{self.name}: {found[-1][1]}", metadata)
+            reason, message, action = found[-1]
+            if action:
+                metadata["next"] = action
+            return Error(reason, f"{self.name}: {message}", metadata)
         if self.returncode == 2:  # usage
             return Error("BAD_REQUEST", f"{self.name}: {text.strip()}", metadata)
         return Error("INTERNAL", f"{self.name} ended with status {self.returncode} at its start: "

@@ -17,6 +17,8 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kFirstLook = absl::Seconds(10);
+// So long rules wait for a look at a copy.
+constexpr absl::Duration kLookPatience = absl::Seconds(3);
 
 }  // namespace
 
@@ -25,7 +27,7 @@ Mirror::Mirror(MirrorOptions options, CheckpointStore& root, const Clock& clock)
       root_(root),
       clock_(clock),
       started_(clock.SteadyNow()),
-      place_(options_.address, options_.root, options_.open),
+      place_(std::make_shared<MirrorPlace>(options_.address, options_.root, options_.open)),
       view_(options_.address, options_.rule) {}
 
 Mirror::~Mirror() {
@@ -75,7 +77,7 @@ void Mirror::Run() {
     const absl::Status status = WithMemory("to look after the mirror", [&] { return Work(worked); });
     AwaitWork(status, worked);
   }
-  place_.Release();
+  place_->Release();
   MutexLock lock(mutex_);
   ended_ = true;
   changed_.NotifyAll();
@@ -95,7 +97,11 @@ std::optional<std::string> Mirror::TakeDue() {
 
 void Mirror::AwaitWork(const absl::Status& status, bool worked) {
   if (stop_) return;
-  view_.SetReachable(status.ok() ? status : Annotate(status, absl::StrCat("the mirror ", options_.address)));
+  ErrorMetadata advice;
+  if (!HasReason(status, Reason::kRootInUse)) {
+    advice = {{"next", absl::StrCat("The coordinator tries again. Look at the storage of ", options_.address, ".")}};
+  }
+  view_.SetReachable(status.ok() ? status : Annotate(status, absl::StrCat("the mirror ", options_.address), advice));
   absl::Time next = clock_.SteadyNow();
   if (status.ok()) {
     if (!told_.empty()) Log(LogLevel::kInfo, "mirror_resumed", {{"mirror", options_.address}});
@@ -126,7 +132,7 @@ absl::Status Mirror::LookForJobs(const MirrorPlace::Held& held) {
 }
 
 absl::Status Mirror::Work(bool& worked) {
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<const MirrorPlace::Held> held, place_.Hold());
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<const MirrorPlace::Held> held, place_->Hold());
   if (!jobs_found_) CAIRN_RETURN_IF_ERROR(LookForJobs(*held));
   jobs_found_ = true;
   if (const std::optional<std::string> job = TakeDue(); job.has_value()) {
@@ -190,8 +196,8 @@ absl::Status Mirror::Copy(const MirrorPlace::Held& held, const MirrorView::Copy&
          {"error", copied},
          {"next", absl::StrCat("Run `cairn verify ", job, "@", step, "`. The mirror has no copy of this step.")}});
   }
-  const absl::Duration rest = for_good ? options_.step_retry : options_.longest_retry;
-  view_.NoteFailure(copy, attempt, copied, for_good, clock_.SteadyNow() + rest);
+  view_.NoteFailure(copy, attempt, copied, for_good, clock_.SteadyNow(), options_.longest_retry,
+                    for_good ? options_.step_retry : options_.longest_retry);
   return for_good ? absl::OkStatus() : copied;
 }
 
@@ -211,24 +217,68 @@ absl::Status Mirror::MayReplace(const std::string& job, const ReserveAttempt& sa
                    metadata);
 }
 
-bool Mirror::HasLater(const std::string& job, int64_t step) const {
+void Mirror::Unmark(const std::string& job, const std::string& path) {
+  {
+    MutexLock lock(mutex_);
+    unmarked_.emplace(job, path);
+  }
+  Look(job);
+}
+
+bool Mirror::IsLatest(const std::string& job, int64_t step) const {
   bool runs = false;
   {
     MutexLock lock(mutex_);
     runs = !ended_;
   }
   if (runs) view_.AwaitSeen(job, kFirstLook);
-  return view_.HasLater(job, step);
+  if (runs && !view_.IsKnown(job)) {
+    Log(LogLevel::kWarn, "mirror_not_seen",
+        {{"job", job},
+         {"step", step},
+         {"mirror", options_.address},
+         {"next", "It may have later steps than the root."}});
+  }
+  return view_.IsLatest(job, step);
 }
 
 bool Mirror::MayRulesDelete(const std::string& job, int64_t step) {
   if (view_.NeedsNoCheck(job, step, clock_.SteadyNow())) return true;
-  const auto side = place_.ToRead();
-  if (!side.ok()) return false;
+  // Storage may hold whoever looks. Other changes of the job must not wait for that, so a thread of its own looks, and
+  // no second one while the first one has not ended.
+  struct CopyLook {
+    Mutex mutex;
+    CondVar ended;
+    std::optional<std::pair<StepRecord, absl::Status>> found ABSL_GUARDED_BY(mutex);
+  };
+  if (looking_->exchange(true)) return false;
+  const auto look = std::make_shared<CopyLook>();
+  auto thread = StartThread("to look at a copy", [look, place = place_, looking = looking_, job, step] {
+    const auto side = place->ToRead();
+    StepRecord there = side.ok() ? (*side)->checkpoints.ReadStep(job, step) : StepRecord{.unlisted = side.status()};
+    absl::Status whole = there.unlisted.ok() ? (*side)->checkpoints.ReadValid(job, there).status() : there.unlisted;
+    *looking = false;
+    MutexLock lock(look->mutex);
+    look->found.emplace(std::move(there), std::move(whole));
+    look->ended.NotifyAll();
+  });
+  if (!thread.ok()) {
+    *looking_ = false;
+    return false;
+  }
+  thread->detach();
+  const absl::Time deadline = absl::Now() + kLookPatience;
+  std::optional<std::pair<StepRecord, absl::Status>> found;
+  {
+    MutexLock lock(look->mutex);
+    while (!look->found.has_value() && absl::Now() < deadline) look->ended.WaitFor(look->mutex, deadline - absl::Now());
+    found = look->found;
+  }
+  if (!found.has_value()) return false;
+  const auto& [there, whole] = *found;
   const StepRecord root = root_.ReadStep(job, step);
-  const StepRecord there = (*side)->checkpoints.ReadStep(job, step);
-  absl::Status whole = (*side)->checkpoints.ReadValid(job, there).status();
-  if (MirrorStepOf(&root, &there).copy != MirrorStep::Copy::kSame) {
+  const MirrorStep joined = MirrorStepOf(&root, &there);
+  if (joined.copy != MirrorStep::Copy::kSame || joined.unread) {
     Look(job);
     return false;
   }
@@ -260,41 +310,60 @@ absl::StatusOr<Mirror::Found> Mirror::Held(MirrorPlace::Side& side, const std::s
 }
 
 absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, int64_t step) {
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, place_.ToRead());
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, place_->ToRead());
   const StepRecord root = root_.ReadStep(job, step);
   const StepRecord there = side->checkpoints.ReadStep(job, step);
-  CAIRN_RETURN_IF_ERROR(there.unlisted);
+  for (const StepRecord* record : {&root, &there}) {
+    CAIRN_RETURN_IF_ERROR(record->unlisted);
+    CAIRN_RETURN_IF_ERROR(record->unread());
+  }
   CAIRN_RETURN_IF_ERROR(there.damage());
   if (!MirrorStepOf(&root, &there).loadable()) return CheckpointStore::NotCommitted(job, step, std::nullopt);
   return Held(*side, job, step);
 }
 
-absl::StatusOr<Mirror::Found> Mirror::FindLatest(const std::string& job, int64_t above, bool fallback) {
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, place_.ToRead());
+absl::StatusOr<Mirror::Found> Mirror::FindLatest(const std::string& job, bool fallback,
+                                                 const std::set<int64_t>& damaged) {
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, place_->ToRead());
   CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, ReadBoth(*side, job));
   view_.Note(job, records, clock_.SteadyNow());
   const std::vector<MirrorStep> steps = JoinSteps(records.root, records.mirror);
   std::vector<std::pair<int64_t, absl::Status>> passed_over;
-  for (size_t i = steps.size(); i-- > 0 && steps[i].step > above;) {
+  for (size_t i = steps.size(); i-- > 0;) {
     const MirrorStep& step = steps[i];
+    const StepRecord* root = FindStep(records.root, step.step);
     const StepRecord* there = FindStep(records.mirror, step.step);
-    const bool damaged = there != nullptr && there->state() == StepRecord::State::kDamaged;
-    if (step.superseded || (!step.loadable() && !step.at_root && !damaged)) continue;
-    absl::Status whole = step.loadable()            ? side->checkpoints.ReadValid(job, *there).status()
-                         : damaged && !step.at_root ? there->damage()
-                                                    : CheckpointStore::NotCommitted(job, step.step, std::nullopt);
-    if (whole.ok()) {
-      auto found = Held(*side, job, step.step);
-      if (found.ok()) found->passed_over = std::move(passed_over);
-      return found;
+    const bool damaged_there = there != nullptr && there->state() == StepRecord::State::kDamaged;
+    if (step.superseded || (!step.loadable() && !step.at_root && !damaged_there && !step.unread)) continue;
+    for (const StepRecord* record : {root, there}) {
+      if (record == nullptr) continue;
+      CAIRN_RETURN_IF_ERROR(record->unlisted);
+      CAIRN_RETURN_IF_ERROR(record->unread());
     }
-    const bool proven = IsProvenDamage(whole) || HasReason(whole, Reason::kNotCommitted);
-    if (!fallback || !proven) return whole;
-    passed_over.emplace_back(step.step, std::move(whole));
+    absl::Status why = CheckpointStore::NotCommitted(job, step.step, std::nullopt);
+    if (step.at_root) {
+      auto manifest = root_.ReadValid(job, *root);
+      why = manifest.status();
+      if (manifest.ok() && !damaged.contains(step.step)) {
+        return Found{*std::move(manifest), std::move(passed_over), "", nullptr};
+      }
+      if (manifest.ok()) why = MakeError(Reason::kChecksumMismatch, "an earlier load has found damage in its files");
+    } else if (damaged_there) {
+      why = there->damage();
+    }
+    if (step.loadable()) {
+      auto found = Held(*side, job, step.step);
+      if (found.ok()) {
+        found->passed_over = std::move(passed_over);
+        return found;
+      }
+      if (!IsProvenDamage(found.status())) return found.status();
+      if (!step.at_root) why = found.status();
+    }
+    if (!fallback) return why;
+    passed_over.emplace_back(step.step, std::move(why));
   }
-  const auto damage =
-      std::find_if(passed_over.begin(), passed_over.end(), [](const auto& one) { return IsProvenDamage(one.second); });
-  if (damage != passed_over.end()) return damage->second;
+  if (!passed_over.empty()) return passed_over.front().second;
   return CheckpointStore::NotCommitted(job, std::nullopt, std::nullopt);
 }
 

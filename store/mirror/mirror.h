@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,8 +44,11 @@ struct MirrorOptions {
   // After an error the next try waits so long, and twice as long after each further one, up to the longest.
   absl::Duration first_retry = absl::Seconds(1);
   absl::Duration longest_retry = absl::Minutes(1);
-  // A step that cannot be copied because it is damaged at the root is tried again after so long.
+  // A step that cannot be copied because it is damaged at the root is tried again after `longest_retry`, and after
+  // twice as long each further time, up to this.
   absl::Duration step_retry = absl::Hours(1);
+  // Pins or tags a step at the root.
+  std::function<absl::Status(const std::string& job, const ChangeSteps& mark)> mark_root;
 };
 
 // Thread-safe. One thread copies, one step at a time, and follows the root's deletions, pins and tags; it holds the
@@ -83,9 +87,13 @@ class Mirror {
   // step, with the error of its storage.
   absl::StatusOr<std::optional<ChangedSteps>> Change(const std::string& job, const ChangeSteps& change);
 
-  // True if the mirror has a step that counts as later than `step`, the latest one of the root. Right after the start
-  // it waits for the first look at the job, for ten seconds at most.
-  bool HasLater(const std::string& job, int64_t step) const;
+  // A person has taken a pin or a tag from a step at the root, at `path`: takes it from the copy too. Does not block.
+  // The wish is kept in memory: a mark that is left because of that only keeps a copy longer.
+  void Unmark(const std::string& job, const std::string& path);
+
+  // MirrorView::IsLatest. Right after the start it waits for the first look at the job, for ten seconds at most; if
+  // there was none by then, the log says so.
+  bool IsLatest(const std::string& job, int64_t step) const;
 
   // Returns whether rules may delete the step at the root: the rule wants no copy of it, or its copy is whole. The
   // record of the copy and the lengths of its files are looked at, at most once a minute.
@@ -94,7 +102,7 @@ class Mirror {
   struct Found {
     CheckpointStore::ManifestPtr manifest;
     std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
-    // The full name of the job's directory at the mirror.
+    // The full name of the job's directory at the mirror; empty for a step of the root.
     std::string directory;
     // While somebody has it, the files of the step are not removed by this mirror.
     std::shared_ptr<const void> hold;
@@ -102,10 +110,10 @@ class Mirror {
   // Finds the copy of a step: of the commit that the root has, or of one that only the mirror has. NOT_FOUND
   // (NOT_COMMITTED); proven damage; or an error of storage, which says that nobody knows.
   absl::StatusOr<Found> Find(const std::string& job, int64_t step);
-  // Finds the latest checkpoint of which the mirror has a whole copy, and which is above `above`, the latest valid one
-  // of the root (-1 if the root has none). With `fallback`, later ones that no place has whole are passed over; else
-  // the latest must be the one. Steps count as latest by the lineage of both places. Fails as Find.
-  absl::StatusOr<Found> FindLatest(const std::string& job, int64_t above, bool fallback);
+  // Finds the latest checkpoint by the records of both places that is whole at one of them. At the root that is a step
+  // with all its files, but none of `damaged`; then Found has that step's manifest and an empty directory. With
+  // `fallback`, later steps that no place has whole are passed over; else the latest must be the one. Fails as Find.
+  absl::StatusOr<Found> FindLatest(const std::string& job, bool fallback, const std::set<int64_t>& damaged);
 
  private:
   // One at a time changes records of steps that stand at the mirror: the thread, or a call of Change.
@@ -122,9 +130,14 @@ class Mirror {
   // Looks at the job, and does all that is to be done there but copy.
   absl::Status LookAt(const MirrorPlace::Held& held, const std::string& job);
   absl::StatusOr<MirrorRecords> ReadBoth(MirrorPlace::Side& side, const std::string& job);
-  // Gives the copies the pins and tags that their steps have at the root.
+  // Gives the copies the pins and tags that their steps have at the root, and takes away those of Unmark. A mark that
+  // only the mirror has stays: a person made it there, or the root comes from a backup. If a later commit of its step
+  // stands at the root, the mark is made there too.
   absl::Status CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
-  absl::Status CopyMark(const MirrorPlace::Held& held, const std::string& path, bool wanted, bool there);
+  absl::Status CopyMark(const MirrorPlace::Held& held, const std::string& path);
+  // Looks at the files of the newest copies, for the sake of which older ones are to go. Returns whether all are whole.
+  absl::StatusOr<bool> NewestAreWhole(const MirrorPlace::Held& held, const std::string& job,
+                                      const MirrorRecords& records);
   // Puts the record that deletes a copy. Does nothing while it is the last valid checkpoint of both places, or pinned.
   absl::Status DeleteCopy(const MirrorPlace::Held& held, const std::string& job, DeleteStep action);
   // Removes the files of deleted copies that nobody reads, and what was left of copies that are not wanted any more.
@@ -144,7 +157,7 @@ class Mirror {
   CheckpointStore& root_;
   const Clock& clock_;
   const absl::Time started_;
-  MirrorPlace place_;
+  const std::shared_ptr<MirrorPlace> place_;  // shared with a look that storage may hold
   MirrorView view_;
   std::atomic<bool> stop_ = false;
   std::atomic<uint64_t> bytes_done_ = 0;
@@ -156,11 +169,14 @@ class Mirror {
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
-  std::vector<std::string> due_ ABSL_GUARDED_BY(mutex_);  // jobs to look at; each once
-  bool changing_ ABSL_GUARDED_BY(mutex_) = false;         // somebody has the turn
+  std::vector<std::string> due_ ABSL_GUARDED_BY(mutex_);                            // jobs to look at; each once
+  std::set<std::pair<std::string, std::string>> unmarked_ ABSL_GUARDED_BY(mutex_);  // jobs, and paths of marks
+  bool changing_ ABSL_GUARDED_BY(mutex_) = false;                                   // somebody has the turn
   std::map<std::pair<std::string, int64_t>, std::weak_ptr<const void>> loads_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = true;
   std::thread thread_;
+  // Set while a look of MayRulesDelete has not ended.
+  const std::shared_ptr<std::atomic<bool>> looking_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace cairn

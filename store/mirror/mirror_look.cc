@@ -76,6 +76,13 @@ absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& jo
     const std::string cause = replaced ? "a later commit took its place" : "deleted at the root";
     CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = replaced}));
   }
+  if (!work.outdated.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const bool whole, NewestAreWhole(held, job, records));
+    if (!whole) {  // which is known now
+      Look(job);
+      return absl::OkStatus();
+    }
+  }
   for (const int64_t step : work.outdated) {
     const std::string cause = absl::StrCat("the mirror keeps the last ", options_.rule.keep_last);
     CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = true}));
@@ -84,37 +91,80 @@ absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& jo
 }
 
 absl::Status Mirror::CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records) {
+  std::set<std::pair<std::string, std::string>> unmarked;
+  {
+    MutexLock lock(mutex_);
+    unmarked = unmarked_;
+  }
+  for (const auto& [of, path] : unmarked) {
+    if (of != job) continue;
+    CAIRN_RETURN_IF_ERROR(held.lock->Check());
+    CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(path));
+    MutexLock lock(mutex_);
+    unmarked_.erase({of, path});
+  }
+  const auto has_tag = [&](const std::vector<StepRecord>& steps, const std::string& tag) {
+    return std::any_of(steps.begin(), steps.end(), [&](const StepRecord& step) { return HasTag(step, tag); });
+  };
   for (const StepRecord& mirror : records.mirror) {
     const StepRecord* root = FindStep(records.root, mirror.step);
     // What only the mirror has, has its own.
-    if (root == nullptr || !root->unlisted.ok() || mirror.state() != StepRecord::State::kCommitted) continue;
+    if (root == nullptr || mirror.state() != StepRecord::State::kCommitted) continue;
     const MirrorStep step = MirrorStepOf(root, &mirror);
-    if (!step.at_root && step.copy != MirrorStep::Copy::kDeleted) continue;
-    CAIRN_RETURN_IF_ERROR(CopyMark(held, PinPath(job, mirror.step), root->pinned, mirror.pinned));
-    std::set<std::string> tags(root->tags.begin(), root->tags.end());
-    tags.insert(mirror.tags.begin(), mirror.tags.end());
-    for (const std::string& tag : tags) {
-      const bool wanted = HasTag(*root, tag);
-      // A tag names one step. The root's counts.
-      for (const StepRecord& other : records.mirror) {
-        if (!wanted || other.step == mirror.step || !HasTag(other, tag)) continue;
-        CAIRN_RETURN_IF_ERROR(CopyMark(held, TagPath(job, other.step, tag), false, true));
+    if (step.unread) continue;
+    if (step.copy == MirrorStep::Copy::kDeleted) {
+      CAIRN_RETURN_IF_ERROR(held.lock->Check());
+      if (mirror.pinned) CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(PinPath(job, mirror.step)));
+      for (const std::string& tag : mirror.tags) {
+        CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(TagPath(job, mirror.step, tag)));
       }
-      CAIRN_RETURN_IF_ERROR(CopyMark(held, TagPath(job, mirror.step, tag), wanted, HasTag(mirror, tag)));
+    }
+    if (!step.at_root) continue;
+    if (root->pinned && !mirror.pinned) CAIRN_RETURN_IF_ERROR(CopyMark(held, PinPath(job, mirror.step)));
+    for (const std::string& tag : root->tags) {
+      // A tag names one step. The one that has it at the mirror keeps it, and is protected by it.
+      if (!has_tag(records.mirror, tag)) CAIRN_RETURN_IF_ERROR(CopyMark(held, TagPath(job, mirror.step, tag)));
+    }
+    // A step that only the mirror had was saved anew. Its marks are the step's, and not the copy's.
+    if (step.copy != MirrorStep::Copy::kReplaced || options_.mark_root == nullptr) continue;
+    if (mirror.pinned && !root->pinned) {
+      CAIRN_RETURN_IF_ERROR(options_.mark_root(job, {PinStep{mirror.step, true, "pinned at the mirror"}}));
+    }
+    for (const std::string& tag : mirror.tags) {
+      if (has_tag(records.root, tag)) continue;
+      CAIRN_RETURN_IF_ERROR(options_.mark_root(job, {TagStep{tag, mirror.step}}));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Mirror::CopyMark(const MirrorPlace::Held& held, const std::string& path, bool wanted, bool there) {
-  if (wanted == there) return absl::OkStatus();
-  CAIRN_RETURN_IF_ERROR(held.lock->Check());
-  if (!wanted) return held.side->storage->RemoveAll(path);
+absl::Status Mirror::CopyMark(const MirrorPlace::Held& held, const std::string& path) {
   const auto text = root_.storage().Read(path, kMaxMarkBytes);
-  // It was taken away meanwhile; who did that has asked for the next look.
+  // It was taken away meanwhile.
   if (HasReason(text.status(), Reason::kFileMissing)) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(text.status());
+  CAIRN_RETURN_IF_ERROR(held.lock->Check());
   return held.side->storage->PutIfAbsent(path, *text).status();
+}
+
+absl::StatusOr<bool> Mirror::NewestAreWhole(const MirrorPlace::Held& held, const std::string& job,
+                                            const MirrorRecords& records) {
+  const std::vector<MirrorStep> steps = JoinSteps(records.root, records.mirror);
+  int64_t looked = 0;
+  bool whole = true;
+  for (const bool superseded : {false, true}) {
+    for (size_t i = steps.size(); i-- > 0 && looked < options_.rule.keep_last;) {
+      const MirrorStep& step = steps[i];
+      const std::optional<MirrorStep> seen = view_.Find(job, step.step);
+      if (step.superseded != superseded || !step.loadable() || (seen.has_value() && seen->copy_damaged)) continue;
+      ++looked;
+      const absl::Status valid = held.side->checkpoints.ReadValid(job, *FindStep(records.mirror, step.step)).status();
+      if (!valid.ok() && !IsProvenDamage(valid)) return valid;
+      view_.NoteChecked({job, step.step}, valid.ok(), clock_.SteadyNow());
+      whole = whole && valid.ok();
+    }
+  }
+  return whole;
 }
 
 absl::Status Mirror::DeleteCopy(const MirrorPlace::Held& held, const std::string& job, DeleteStep action) {
@@ -191,14 +241,20 @@ absl::StatusOr<std::optional<ChangedSteps>> Mirror::Change(const std::string& jo
   const auto* tag = std::get_if<TagStep>(&change.change);
   if (tag != nullptr && !step.has_value()) step = view_.OnlyThereWithTag(job, tag->tag);
   if (!step.has_value()) return std::nullopt;
+  // A coordinator that has just begun will soon know. What is known needs no look, which storage may hold.
+  if (place_->held() == nullptr) view_.AwaitSeen(job, kChangePatience);
+  const std::optional<MirrorStep> seen = view_.Find(job, *step);
+  const bool lacks = !seen.has_value() || seen->at_root || seen->mirrored == 0;
+  if (view_.IsKnown(job) && view_.reachable() && lacks) return std::nullopt;
   const Turn turn(*this, kChangePatience);
   if (!turn.mine()) {
-    return MakeError(Reason::kStorageStalled,
-                     absl::StrCat("the mirror ", options_.address, " is busy: its storage has not answered for ",
-                                  absl::FormatDuration(kChangePatience)),
-                     {{"job", job}, {"step", absl::StrCat(*step)}});
+    return MakeError(
+        Reason::kStorageStalled,
+        absl::StrCat("the mirror ", options_.address, " is busy: its storage has not answered for ",
+                     absl::FormatDuration(kChangePatience)),
+        {{"job", job}, {"step", absl::StrCat(*step)}, {"next", "Try again, or look at the storage of the mirror."}});
   }
-  const auto opened = place_.ToRead();
+  const auto opened = place_->ToRead();
   const StepRecord root = root_.ReadStep(job, *step);
   const StepRecord there =
       opened.ok() ? (*opened)->checkpoints.ReadStep(job, *step) : StepRecord{.unlisted = opened.status()};
@@ -210,7 +266,7 @@ absl::StatusOr<std::optional<ChangedSteps>> Mirror::Change(const std::string& jo
   if (joined.at_root || there.state() == StepRecord::State::kNothing || joined.copy == MirrorStep::Copy::kDeleted) {
     return std::nullopt;
   }
-  const std::shared_ptr<const MirrorPlace::Held> held = place_.held();
+  const std::shared_ptr<const MirrorPlace::Held> held = place_->held();
   if (held == nullptr) {
     return MakeError(Reason::kRootInUse,
                      absl::StrCat("only the mirror ", options_.address, " has ", job, "@", *step,
@@ -231,7 +287,6 @@ absl::StatusOr<std::optional<ChangedSteps>> Mirror::Change(const std::string& jo
     DeleteStep action = *deletion;
     action.left_elsewhere = root_.NewestValid(job);
     changed = deletions.Delete(job, action, std::nullopt);
-    if (changed.ok()) changed->mirror_follows = true;
   } else if (const auto* pin = std::get_if<PinStep>(&change.change)) {
     changed = deletions.Pin(job, *pin);
   } else {
@@ -241,6 +296,7 @@ absl::StatusOr<std::optional<ChangedSteps>> Mirror::Change(const std::string& jo
   CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, ReadBoth(**opened, job));
   view_.Note(job, records, clock_.SteadyNow());
   Look(job);
+  changed->only_at_mirror = true;
   return *std::move(changed);
 }
 

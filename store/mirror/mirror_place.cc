@@ -1,5 +1,6 @@
 #include "store/mirror/mirror_place.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/log.h"
 #include "common/status/reason.h"
@@ -22,17 +23,19 @@ absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> MirrorPlace::Opened() {
   return side_;
 }
 
-absl::StatusOr<bool> MirrorPlace::BelongsToRoot(Storage& storage) const {
+absl::StatusOr<bool> MirrorPlace::BelongsTo(Storage& storage, const std::string& address, const std::string& root) {
   const auto other = [&](const std::string& what, const std::string& then) {
-    return MakeError(Reason::kRootInUse, absl::StrCat(address_, " is no mirror of ", root_, ": ", what),
-                     {{"root", address_}, {"next", absl::StrCat("Give --mirror a place where nothing is. ", then)}});
+    return MakeError(Reason::kRootInUse, absl::StrCat(address, " is no mirror of ", root, ": ", what),
+                     {{"root", address}, {"next", absl::StrCat("Give --mirror a place where nothing is. ", then)}});
   };
   const auto owner = storage.Read(kOwnerPath, kMaxOwnerBytes);
-  if (owner.ok() && *owner == absl::StrCat(root_, "\n")) return true;
+  // A person may have written it, with or without the end of the line.
+  const std::string name(absl::StripAsciiWhitespace(owner.value_or("")));
+  if (owner.ok() && name == root) return true;
   if (owner.ok()) {
-    return other(absl::StrCat("it is that of ", *owner),
-                 absl::StrCat("Or, if this root took the other's place, remove ", storage.FullPath(kOwnerPath),
-                              " and put the name of this root there."));
+    return other(absl::StrCat("it is that of ", name),
+                 absl::StrCat("Or, if this root took the other's place, put its name, ", root, ", into ",
+                              storage.FullPath(kOwnerPath), "."));
   }
   if (!HasReason(owner.status(), Reason::kFileMissing)) return owner.status();
   const auto entries = storage.List("");
@@ -49,7 +52,7 @@ absl::StatusOr<bool> MirrorPlace::BelongsToRoot(Storage& storage) const {
 
 absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> MirrorPlace::ToRead() {
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<Side> side, Opened());
-  CAIRN_RETURN_IF_ERROR(BelongsToRoot(*side->storage).status());
+  CAIRN_RETURN_IF_ERROR(BelongsTo(*side->storage, address_, root_).status());
   return side;
 }
 
@@ -81,7 +84,7 @@ absl::StatusOr<std::shared_ptr<const MirrorPlace::Held>> MirrorPlace::Take() {
     if (!HasReason(checked, Reason::kRootInUse)) return checked;
   }
   Release();
-  CAIRN_ASSIGN_OR_RETURN(const bool belongs, BelongsToRoot(storage));
+  CAIRN_ASSIGN_OR_RETURN(const bool belongs, BelongsTo(storage, address_, root_));
   auto held = std::make_shared<Held>();
   held->side = side;
   held->refreshed = refreshed;

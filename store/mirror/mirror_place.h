@@ -38,11 +38,16 @@ class MirrorPlace {
   // Opens the mirror, and makes it if there is none. It may be called by any thread, and again after an error.
   using Open = std::function<absl::StatusOr<std::unique_ptr<Storage>>()>;
 
-  // `address`: the mirror's full name; `root`: the full name of what is copied.
+  // `address`: the mirror's canonical name; `root`: that of what is copied.
   MirrorPlace(std::string address, std::string root, Open open)
       : address_(std::move(address)), root_(std::move(root)), open_(std::move(open)) {}
 
   const std::string& address() const { return address_; }
+
+  // Returns whether the mirror was made for the root of that canonical name; false if nothing stands there yet.
+  // FAILED_PRECONDITION (ROOT_IN_USE): it is another root's mirror, or no mirror and not empty. Else the errors of
+  // storage.
+  static absl::StatusOr<bool> BelongsTo(Storage& storage, const std::string& address, const std::string& root);
 
   // Returns the storage, to read from it. FAILED_PRECONDITION (ROOT_IN_USE): it is another root's mirror, or no mirror
   // and not empty. Else the errors of storage.
@@ -56,8 +61,6 @@ class MirrorPlace {
 
  private:
   absl::StatusOr<std::shared_ptr<Side>> Opened();
-  // Returns whether the mirror was made for this root; false if nothing stands there yet. Fails as ToRead.
-  absl::StatusOr<bool> BelongsToRoot(Storage& storage) const;
   absl::StatusOr<std::shared_ptr<const Held>> Take();
 
   const std::string address_;

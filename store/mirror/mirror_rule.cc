@@ -17,7 +17,7 @@ const MirrorStep* FirstOfLine(const std::vector<MirrorStep>& steps) {
   bool supersedes = false;
   for (const MirrorStep& step : steps) {
     supersedes = supersedes || (step.superseded && step.loadable());
-    if (step.attempt == 0 || step.uncopyable || step.closed) continue;
+    if (!step.copyable()) continue;
     if (newest == nullptr || newest->lineage.sequence < step.lineage.sequence) newest = &step;
   }
   if (newest == nullptr || !supersedes || !newest->lineage.continues_step.has_value()) return nullptr;
@@ -25,8 +25,7 @@ const MirrorStep* FirstOfLine(const std::vector<MirrorStep>& steps) {
   for (const MirrorStep& step : steps) {
     if (step.lineage.line != newest->lineage.line) continue;
     if (step.loadable() && !step.copy_damaged) return nullptr;
-    const bool copyable = step.attempt != 0 && !step.uncopyable && !step.closed;
-    if (copyable && step.lineage.sequence < first->lineage.sequence) first = &step;
+    if (step.copyable() && step.lineage.sequence < first->lineage.sequence) first = &step;
   }
   return first;
 }
@@ -68,12 +67,14 @@ MirrorWork WorkOf(const std::vector<MirrorStep>& steps, const MirrorRule& rule) 
   bool newest = true;
   int64_t wanted = 0, there = 0;
   for (const MirrorStep* step : order) {
-    const bool copyable = step->attempt != 0 && !step->closed && !step->uncopyable;
-    const bool due = copyable && (rule.Wants(step->step) || (newest && !rule.waits_for_each()) || step == first);
-    if (copyable) newest = false;
+    const bool wants = rule.Wants(step->step) || (newest && !rule.waits_for_each()) || step == first;
+    const bool due = step->copyable() && wants;
+    if (step->copyable()) newest = false;
     const bool lacks = due && !step->has_copy();
+    const bool room = step->kept || !is_outdated(wanted);
+    if (step->attempt != 0 && wants && !step->has_copy() && room) work.lacking.push_back(step->step);
     const bool stands = step->loadable() && !step->copy_damaged;
-    if (lacks && (step->kept || !is_outdated(wanted))) work.copy.push_back(step->step);
+    if (lacks && room) work.copy.push_back(step->step);
     if (step->loadable() && !step->kept && !lacks && is_outdated(there)) work.outdated.push_back(step->step);
     wanted += lacks || stands ? 1 : 0;
     there += stands ? 1 : 0;
@@ -82,8 +83,9 @@ MirrorWork WorkOf(const std::vector<MirrorStep>& steps, const MirrorRule& rule) 
   for (const MirrorStep& step : steps) {
     if (step.unwanted()) work.unwanted.push_back(step.step);
     const bool copied = std::find(work.copy.begin(), work.copy.end(), step.step) != work.copy.end();
-    const bool others = std::any_of(step.half.begin(), step.half.end(),
-                                    [&](uint32_t attempt) { return !copied || attempt != step.attempt; });
+    const bool others = !step.unread && std::any_of(step.half.begin(), step.half.end(), [&](uint32_t attempt) {
+      return !copied || attempt != step.attempt;
+    });
     if (others) work.clean.push_back(step.step);
   }
   return work;

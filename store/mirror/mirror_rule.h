@@ -33,6 +33,7 @@ absl::StatusOr<MirrorRule> ParseMirrorRule(std::string_view steps, int64_t keep_
 
 struct MirrorWork {
   std::vector<int64_t> copy;      // in this order: the newest first, superseded ones last
+  std::vector<int64_t> lacking;   // these, and those that the rule wants and that cannot be copied now
   std::vector<int64_t> unwanted;  // MirrorStep::unwanted, ascending
   std::vector<int64_t> outdated;  // beyond MirrorRule::keep_last: at the mirror, oldest first
   std::vector<int64_t> clean;     // the mirror has files of attempts that will not be copied

@@ -1,6 +1,8 @@
 #include "store/mirror/mirror_step.h"
 
+#include <map>
 #include <optional>
+#include <utility>
 
 namespace cairn {
 namespace {
@@ -30,16 +32,50 @@ MirrorStep::Copy CopyOf(const StepRecord& root, const StoredAttempt* standing, c
   return standing != nullptr ? Copy::kSame : Copy::kOnlyThere;
 }
 
-// Returns when the root's history of the job began; never, if its first commit is not there any more.
-absl::Time BeginOf(const std::vector<MirrorStep>& steps) {
-  absl::Time began = absl::InfinitePast();
-  for (const MirrorStep& step : steps) {
-    if (step.attempt != 0 && step.lineage.sequence == 1) began = std::max(began, step.time);
-  }
-  return began;
-}
-
 bool StandsAnywhere(const MirrorStep& step) { return step.attempt != 0 || step.loadable(); }
+
+// Where the lines of a job come from.
+class Histories {
+ public:
+  explicit Histories(const std::vector<MirrorStep>& steps) {
+    const MirrorStep* newest = nullptr;
+    for (const MirrorStep& step : steps) {
+      if (StandsAnywhere(step)) lines_.emplace(step.lineage.line, step.lineage);
+      if (step.attempt != 0 && (newest == nullptr || newest->lineage.sequence < step.lineage.sequence)) newest = &step;
+    }
+    if (newest != nullptr) roots_ = FirstOf(newest->lineage.line);
+  }
+
+  // Returns whether the step is of a root that was lost, and the present one has begun anew: it does not know the step,
+  // and the two go back to different first lines. If a line between them is not known, they count as one history.
+  bool IsOfAnother(const MirrorStep& step) const {
+    if (step.known || !roots_.has_value()) return false;
+    const std::optional<uint64_t> first = FirstOf(step.lineage.line);
+    return first.has_value() && first != roots_;
+  }
+
+ private:
+  // Returns the line that went on from no other one, and from which this line goes back to it; nothing if a line on the
+  // way is not known, or if the lines go round in a circle.
+  std::optional<uint64_t> FirstOf(uint64_t line) const {
+    for (size_t steps = 0; steps <= lines_.size(); ++steps) {
+      const auto found = lines_.find(line);
+      if (found == lines_.end()) return std::nullopt;
+      if (!found->second.continues_step.has_value()) return line;
+      line = found->second.parent_line;
+    }
+    return std::nullopt;
+  }
+
+  std::map<uint64_t, Lineage> lines_;
+  std::optional<uint64_t> roots_;  // the first line of the root's newest commit
+};
+
+bool IsUnread(const StepRecord& step) {
+  return !step.unlisted.ok() || std::any_of(step.attempts.begin(), step.attempts.end(), [](const StoredAttempt& one) {
+    return one.damaged && IsReadFailure(one.error);
+  });
+}
 
 }  // namespace
 
@@ -55,6 +91,7 @@ MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror) {
     found.at_root = root->state() != StepRecord::State::kNothing;
     found.known = !root->attempts.empty() || !root->unlisted.ok();
     found.kept = root->pinned || !root->tags.empty();
+    found.unread = IsUnread(*root);
   }
   if (commit != nullptr) {
     found.attempt = commit->attempt;
@@ -63,7 +100,7 @@ MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror) {
   }
   if (mirror == nullptr) return found;
   found.kept = found.kept || mirror->pinned || !mirror->tags.empty();
-  found.closed = !mirror->unlisted.ok();
+  found.unread = found.unread || IsUnread(*mirror);
   if (mirror->state() == StepRecord::State::kCommitted) {
     const StoredAttempt& mirrored = *mirror->deciding();
     found.mirrored = mirrored.attempt;
@@ -95,8 +132,8 @@ std::vector<MirrorStep> JoinSteps(const std::vector<StepRecord>& root, const std
     if (at_root) ++one;
     if (there) ++other;
   }
-  const absl::Time began = BeginOf(steps);
-  for (MirrorStep& step : steps) step.superseded = !step.known && step.time < began;
+  const Histories histories(steps);
+  for (MirrorStep& step : steps) step.superseded = histories.IsOfAnother(step);
   const JobLineage lineage = LineageOf(steps);
   for (MirrorStep& step : steps) {
     step.superseded = step.superseded || (StandsAnywhere(step) && lineage.superseded().contains(step.step));
@@ -105,11 +142,10 @@ std::vector<MirrorStep> JoinSteps(const std::vector<StepRecord>& root, const std
 }
 
 JobLineage LineageOf(const std::vector<MirrorStep>& steps) {
-  const absl::Time began = BeginOf(steps);
+  const Histories histories(steps);
   std::vector<JobLineage::Commit> commits;
   for (const MirrorStep& step : steps) {
-    const bool left = !step.known && step.time < began;
-    if (StandsAnywhere(step) && !left) commits.push_back({step.step, step.lineage});
+    if (StandsAnywhere(step) && !histories.IsOfAnother(step)) commits.push_back({step.step, step.lineage});
   }
   return JobLineage(std::move(commits));
 }

@@ -33,6 +33,7 @@ struct MirrorStep {
   bool closed = false;        // the mirror has another record in the place of the one of `attempt`
   bool kept = false;          // a pin or a tag keeps it, at the root or at the mirror
   bool superseded = false;    // the training does not build on it
+  bool unread = false;        // a record at one of the places cannot be read now, so nobody knows what stands there
   bool uncopyable = false;    // files of the commit at the root are damaged; records do not tell, so the caller sets it
   bool copy_damaged = false;  // files of the copy are missing or cut off; the caller sets it too
   std::set<uint32_t> half;    // attempts of which the mirror has files and no record
@@ -43,17 +44,19 @@ struct MirrorStep {
   // Returns true if the mirror has the root's commit, whole.
   bool has_copy() const { return attempt != 0 && copy == Copy::kSame && !copy_damaged; }
   // Returns true if a load may take the step from the mirror.
-  bool loadable() const { return copy == Copy::kSame || copy == Copy::kOnlyThere; }
+  bool loadable() const { return !unread && (copy == Copy::kSame || copy == Copy::kOnlyThere); }
   // Returns true if the commit at the mirror must go: a person deleted it, or it was replaced by one that has gone.
-  bool unwanted() const { return copy == Copy::kDeleted || (copy == Copy::kReplaced && !at_root); }
+  bool unwanted() const { return !unread && (copy == Copy::kDeleted || (copy == Copy::kReplaced && !at_root)); }
+  // Returns true if the root's commit can be copied.
+  bool copyable() const { return attempt != 0 && !closed && !uncopyable && !unread; }
 };
 
 // Puts the records of one step together. Either may be null: then nothing stands there. Does not set `superseded`.
 MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror);
 
 // Puts the records of all steps of a job together. Both ascend, and so does the result. The lineage of all steps that
-// stand anywhere says which are superseded. Steps that the root does not know are superseded too if the root's history
-// began after them: its first commit (sequence 1, lineage.h) is later.
+// stand anywhere says which are superseded. Steps that the root does not know are superseded too if their line and that
+// of the root's newest commit go back to different first lines: a root was lost, and a training has begun anew.
 std::vector<MirrorStep> JoinSteps(const std::vector<StepRecord>& root, const std::vector<StepRecord>& mirror);
 
 // Returns the lineage of all that stands at the root, or only at the mirror.

@@ -117,9 +117,12 @@ TEST(MirrorStepTest, JoinSteps_TheLineageIsThatOfBoth) {
   EXPECT_EQ(Superseded({At(10, 0, 1)}, mirror), Steps{});
   // The root was lost, and a training began anew: with a line of its own, or while nobody knew the mirror.
   EXPECT_EQ(Superseded({At(1, 9, 4)}, mirror), (Steps{10, 20, 30}));
-  StepRecord anew = At(1, 0, 1);
-  anew.attempts[0].time = absl::FromUnixSeconds(2000);
-  EXPECT_EQ(Superseded({anew}, mirror), (Steps{10, 20, 30}));
+  EXPECT_EQ(Superseded({At(1, 9, 1), At(2, 9, 2)}, mirror), (Steps{10, 20, 30}));
+  EXPECT_EQ(Superseded({At(2, 9, 2)}, mirror), (Steps{10, 20, 30})) << "its first commit was pruned";
+  EXPECT_EQ(Superseded({At(35, 11, 4, 32, 9)}, mirror), (Steps{})) << "nobody knows where line 9 came from";
+  // A root from a backup of before the training went back to 10, which the mirror knows.
+  const std::vector<StepRecord> went_on = {At(10, 0, 1), At(17, 7, 5, 10, 0), At(20, 0, 2)};
+  EXPECT_EQ(Superseded({At(10, 0, 1), At(20, 0, 2), At(30, 0, 3)}, went_on), (Steps{20, 30}));
 }
 
 TEST(MirrorStepTest, JoinSteps_AnySteps_EachIsThereOnceAndAscending) {

@@ -90,21 +90,21 @@ TEST_F(MirrorTest, Look_CommittedSteps_AreCopiedAndARestartGoesOn) {
   Begin();
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_EQ(one_->view().counts().steps_copied, 0u) << "all is there";
-  EXPECT_EQ(one_->view().DescribeMirror(kJob, true).steps_waiting(), 0u);
+  EXPECT_EQ(one_->view().DescribeMirror(kJob).steps_waiting(), 0u);
 }
 
 TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
   Commit(1);
   down_ = true;
   Begin();
-  EXPECT_TRUE(Becomes([&] { return one_->view().DescribeMirror(kJob, true).has_error(); }));
+  EXPECT_TRUE(Becomes([&] { return one_->view().DescribeMirror(kJob).has_error(); }));
   EXPECT_EQ(StateOf(1), State::STATE_UNSPECIFIED);
   EXPECT_TRUE(one_->view().Awaits(kJob, 1));
   EXPECT_FALSE(one_->view().counts().reachable);
   EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kStorageError));
   down_ = false;
   EXPECT_TRUE(BecomesMirrored(1));
-  EXPECT_FALSE(one_->view().DescribeMirror(kJob, true).has_error());
+  EXPECT_FALSE(one_->view().DescribeMirror(kJob).has_error());
   EXPECT_FALSE(one_->view().Awaits(kJob, 1));
 }
 
@@ -114,7 +114,7 @@ TEST_F(MirrorTest, Start_AnotherOneHoldsTheMirror_IsTriedAgain) {
   ASSERT_TRUE(held.ok());
   Begin();
   EXPECT_TRUE(Becomes(
-      [&] { return one_->view().DescribeMirror(kJob, true).error().message().find("process") != std::string::npos; }));
+      [&] { return one_->view().DescribeMirror(kJob).error().message().find("process") != std::string::npos; }));
   EXPECT_FALSE(IsCopied(1));
   held->reset();
   EXPECT_TRUE(BecomesMirrored(1));
@@ -128,7 +128,8 @@ TEST_F(MirrorTest, Look_ADamagedStep_IsToldAndDoesNotKeepOthersBack) {
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_EQ(StateOf(2), State::FAILED);
   EXPECT_EQ(AtMirrorNow(2).state(), StepRecord::State::kNothing);
-  EXPECT_FALSE(one_->view().Awaits(kJob, 2)) << "rules need not wait for what never comes";
+  EXPECT_TRUE(one_->view().Awaits(kJob, 2)) << "nobody else has the step";
+  EXPECT_FALSE(one_->MayRulesDelete(kJob, 2));
 }
 
 TEST_F(MirrorTest, Look_KeepLast_OlderOnesGoButForPinnedOnes) {
@@ -161,6 +162,9 @@ TEST_F(MirrorTest, Look_PinsAndTags_Follow) {
   EXPECT_EQ(ReadWhole(AtMirror(PinPath(kJob, 1))), "note\n");
   ASSERT_TRUE(root_->RemoveAll(TagPath(kJob, 1, "paper")).ok());
   one_->Look(kJob);
+  EXPECT_TRUE(BecomesMirrored(1));
+  EXPECT_TRUE(fs::exists(AtMirror(TagPath(kJob, 1, "paper")))) << "the root may come from a backup";
+  one_->Unmark(kJob, TagPath(kJob, 1, "paper"));
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(TagPath(kJob, 1, "paper"))); }));
 }
 
@@ -233,10 +237,10 @@ TEST_F(MirrorTest, Find_DeletedWhileTheMirrorWasDown_IsNotFound) {
   DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
   ASSERT_TRUE(deletions.Delete(kJob, DeleteStep{2, "a person"}, std::nullopt).ok());
   Mirror later(options_, checkpoints_, Clock::Real());  // its thread has not begun
-  const auto latest = later.FindLatest(kJob, -1, true);
+  const auto latest = later.FindLatest(kJob, true, {});
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->manifest->step, 1);
-  EXPECT_EQ(latest->directory, directory_ + "/mirror/demo");
+  EXPECT_EQ(latest->directory, "") << "the root has it";
 }
 
 TEST_F(MirrorTest, Find_DeletedWhileALoadReads_FilesStayUntilItEnds) {
@@ -279,10 +283,12 @@ TEST_F(MirrorTest, Find_TheRootWasLost_FindsTheLatest) {
   End();
   fs::remove_all(AtRoot(kJob));
   Begin();
-  const auto latest = one_->FindLatest(kJob, -1, true);
+  const auto latest = one_->FindLatest(kJob, true, {});
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->manifest->step, 2);
-  EXPECT_EQ(one_->view().Sequence(kJob), 2u);
+  EXPECT_EQ(one_->view().Continue(kJob, {.sequence = 1}).sequence, 3u);
+  EXPECT_EQ(one_->view().Continue(kJob, {.line = 7, .continues_step = 2, .parent_line = 5}).parent_line, 0u)
+      << "that of step 2";
   EXPECT_TRUE(IsCopied(1) == false && fs::exists(AtMirror(File(1)))) << "a root that is empty deletes nothing";
 }
 

@@ -12,8 +12,11 @@ namespace {
 
 // A job is looked at so often though nothing is known to have changed: somebody may have changed the mirror.
 constexpr absl::Duration kLookEach = absl::Minutes(10);
+// A step whose records could not be read is looked at again after so long.
+constexpr absl::Duration kUnreadRetry = absl::Seconds(10);
 // So long a look at the files of a copy counts.
 constexpr absl::Duration kCheckedFor = absl::Minutes(1);
+constexpr size_t kMaxEmpty = 1000;
 
 bool Contains(const std::vector<int64_t>& steps, int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -22,7 +25,6 @@ bool Contains(const std::vector<int64_t>& steps, int64_t step) {
 // Says why the mirror cannot take the attempt of a closed step; OK if its copy was deleted there.
 absl::Status WhyClosed(const MirrorStep& step, const StepRecord& mirror, const std::string& job,
                        const std::string& address) {
-  if (!mirror.unlisted.ok()) return mirror.unlisted;
   for (const StoredAttempt& attempt : mirror.attempts) {
     if (attempt.attempt != step.attempt) continue;
     if (attempt.deleted) return absl::OkStatus();
@@ -66,7 +68,7 @@ bool MirrorView::reachable() const {
 void MirrorView::AwaitSeen(const std::string& job, absl::Duration patience) const {
   MutexLock lock(mutex_);
   const absl::Time deadline = absl::Now() + patience;
-  while (Of(job) == nullptr && error_.ok()) {
+  while (Of(job) == nullptr && !empty_.contains(job) && error_.ok()) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return;
     changed_.WaitFor(mutex_, left);
@@ -85,10 +87,6 @@ MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records
   for (const StepRecord& step : records.mirror) {
     if (!step.attempts.empty()) seen.highest_attempt[step.step] = step.attempts.back().attempt;
   }
-  std::erase_if(seen.failed, [&](const auto& entry) {
-    const MirrorStep* step = FindStep(steps, entry.first);
-    return step == nullptr || step->attempt != entry.second.attempt || step->has_copy();
-  });
   std::erase_if(seen.damaged, [&](const auto& entry) {
     const MirrorStep* step = FindStep(steps, entry.first);
     return step == nullptr || step->mirrored != entry.second;
@@ -97,22 +95,38 @@ MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records
     const MirrorStep* step = FindStep(steps, entry.first);
     return step == nullptr || !step->has_copy() || now - entry.second > kCheckedFor;
   });
+  for (MirrorStep& step : steps) step.copy_damaged = seen.damaged.contains(step.step);
+  std::erase_if(seen.failed, [&](const auto& entry) {
+    const MirrorStep* step = FindStep(steps, entry.first);
+    return step == nullptr || step->attempt != entry.second.attempt || step->has_copy() || entry.second.is_closed;
+  });
   for (MirrorStep& step : steps) {
     const auto failed = seen.failed.find(step.step);
     step.uncopyable = failed != seen.failed.end() && failed->second.for_good && failed->second.next_try > now;
-    step.copy_damaged = seen.damaged.contains(step.step);
+    if (step.unread) seen.next_look = std::min(seen.next_look, now + kUnreadRetry);
     const StepRecord* mirror = FindStep(records.mirror, step.step);
     if (step.copy == MirrorStep::Copy::kOnlyThere && !step.at_root) seen.only_there[step.step] = *mirror;
     if (!step.closed || step.attempt == 0) continue;
     absl::Status why = WhyClosed(step, *mirror, job, address_);
-    if (!why.ok()) seen.failed[step.step] = {step.attempt, std::move(why), true, absl::InfiniteFuture()};
+    if (why.ok()) continue;
+    seen.failed[step.step] = {.attempt = step.attempt,
+                              .error = std::move(why),
+                              .for_good = true,
+                              .next_try = absl::InfiniteFuture(),
+                              .rest = {},
+                              .is_closed = true};
   }
   seen.work = WorkOf(steps, rule_);
   seen.steps = std::move(steps);
   for (const auto& [number, failed] : seen.failed) seen.next_look = std::min(seen.next_look, failed.next_try);
-  const MirrorWork work = seen.work;
+  MirrorWork work = seen.work;
+  empty_.erase(job);
+  if (seen.steps.empty()) {  // anybody may name a job
+    seen_.erase(job);
+    if (empty_.size() >= kMaxEmpty) empty_.clear();
+    empty_.insert(job);
+  }
   changed_.NotifyAll();
-  if (seen.steps.empty()) seen_.erase(job);  // anybody may name a job
   return work;
 }
 
@@ -171,9 +185,11 @@ void MirrorView::EndCopy(const absl::Status& status) {
 }
 
 void MirrorView::NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good,
-                             absl::Time next_try) {
+                             absl::Time now, absl::Duration rest, absl::Duration longest) {
   MutexLock lock(mutex_);
-  seen_[copy.job].failed[copy.step] = {attempt, error, for_good, next_try};
+  Failed& failed = seen_[copy.job].failed[copy.step];
+  if (failed.attempt == attempt) rest = std::clamp(2 * failed.rest, rest, std::max(rest, longest));
+  failed = {attempt, error, for_good, now + rest, rest};
   if (for_good) ++counts_.failures;
 }
 
@@ -198,7 +214,7 @@ bool MirrorView::Awaits(const std::string& job, int64_t step) const {
   const MirrorStep* found = seen == nullptr ? nullptr : FindStep(seen->steps, step);
   if (found == nullptr || found->attempt == 0) return true;
   // While nobody can look at a copy, the newest ones stay.
-  return Contains(seen->work.copy, step) || (!reachable_ && found->has_copy() && !seen->checked.contains(step));
+  return Contains(seen->work.lacking, step) || (!reachable_ && found->has_copy() && !seen->checked.contains(step));
 }
 
 bool MirrorView::NeedsNoCheck(const std::string& job, int64_t step, absl::Time now) const {
@@ -207,7 +223,7 @@ bool MirrorView::NeedsNoCheck(const std::string& job, int64_t step, absl::Time n
   const MirrorStep* found = seen == nullptr ? nullptr : FindStep(seen->steps, step);
   if (!rule_.Wants(step)) return true;
   if (found == nullptr) return false;
-  if (!found->has_copy() || !reachable_) return !Contains(seen->work.copy, step);
+  if (!found->has_copy() || !reachable_) return !Contains(seen->work.lacking, step);
   const auto checked = seen->checked.find(step);
   return checked != seen->checked.end() && now - checked->second <= kCheckedFor;
 }
@@ -221,7 +237,7 @@ std::optional<MirrorStep> MirrorView::Find(const std::string& job, int64_t step)
 
 bool MirrorView::IsKnown(const std::string& job) const {
   MutexLock lock(mutex_);
-  return Of(job) != nullptr;
+  return Of(job) != nullptr || empty_.contains(job);
 }
 
 std::optional<int64_t> MirrorView::OnlyThereWithTag(const std::string& job, const std::string& tag) const {
@@ -241,13 +257,21 @@ bool MirrorView::IsBuiltOnThere(const std::string& job, int64_t step, const std:
   return !FindStep(seen->steps, step)->superseded && !seen->lineage.LeavesBehind(resumed, step);
 }
 
-bool MirrorView::HasLater(const std::string& job, int64_t step) const {
+bool MirrorView::IsLatest(const std::string& job, int64_t step) const {
   MutexLock lock(mutex_);
   const Seen* seen = Of(job);
-  if (seen == nullptr) return false;
-  return std::any_of(seen->steps.begin(), seen->steps.end(), [&](const MirrorStep& one) {
+  if (seen == nullptr) return true;
+  const MirrorStep* found = FindStep(seen->steps, step);
+  if (found != nullptr && found->superseded) return false;
+  return std::none_of(seen->steps.begin(), seen->steps.end(), [&](const MirrorStep& one) {
     return one.step > step && one.loadable() && !one.at_root && !one.superseded;
   });
+}
+
+std::optional<JobLineage> MirrorView::LineageOfBoth(const std::string& job) const {
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  return seen == nullptr ? std::nullopt : std::optional(seen->lineage);
 }
 
 uint32_t MirrorView::HighestAttempt(const std::string& job, int64_t step) const {
@@ -258,10 +282,17 @@ uint32_t MirrorView::HighestAttempt(const std::string& job, int64_t step) const 
   return found == seen->highest_attempt.end() ? 0 : found->second;
 }
 
-uint64_t MirrorView::Sequence(const std::string& job) const {
+Lineage MirrorView::Continue(const std::string& job, Lineage lineage) const {
   MutexLock lock(mutex_);
   const Seen* seen = Of(job);
-  return seen == nullptr ? 0 : seen->sequence;
+  if (seen == nullptr) return lineage;
+  lineage.sequence = std::max(lineage.sequence, seen->sequence + 1);
+  if (!lineage.continues_step.has_value()) return lineage;
+  const MirrorStep* from = FindStep(seen->steps, *lineage.continues_step);
+  if (from != nullptr && from->copy == MirrorStep::Copy::kOnlyThere && from->lineage.line != lineage.line) {
+    lineage.parent_line = from->lineage.line;
+  }
+  return lineage;
 }
 
 v1::MirroredCheckpoint MirrorView::Describe(const std::string& job, int64_t step) const {
@@ -288,16 +319,17 @@ v1::MirroredCheckpoint MirrorView::Describe(const std::string& job, int64_t step
   return made;
 }
 
-v1::Mirror MirrorView::DescribeMirror(const std::string& job, bool has_steps) const {
+v1::Mirror MirrorView::DescribeMirror(const std::string& job) const {
   v1::Mirror made;
   made.set_address(address_);
   MutexLock lock(mutex_);
   const Seen* seen = Of(job);
   if (!error_.ok()) {
     *made.mutable_error() = StatusToProto(error_);
-  } else if (seen == nullptr && has_steps) {
-    *made.mutable_error() = StatusToProto(MakeError(
-        Reason::kStorageStalled, absl::StrCat("the mirror ", address_, " was not looked at yet"), {{"job", job}}));
+  } else if (seen == nullptr && !empty_.contains(job)) {
+    *made.mutable_error() = StatusToProto(MakeError(Reason::kStorageStalled,
+                                                    absl::StrCat("the mirror ", address_, " was not looked at yet"),
+                                                    {{"job", job}, {"next", "Ask again in a moment."}}));
   }
   if (seen != nullptr) made.set_steps_waiting(static_cast<uint32_t>(seen->work.copy.size()));
   if (copying_.has_value() && copying_->copy.job == job) {

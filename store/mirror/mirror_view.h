@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,9 +67,11 @@ class MirrorView {
   std::optional<Copy> NextCopy(absl::Time now);
   void BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<uint64_t>& bytes_done);
   void EndCopy(const absl::Status& status);
-  // The attempt cannot be copied before `next_try`. `for_good`: another try will hardly help, because the step is
-  // damaged at the root, or the mirror has another one.
-  void NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good, absl::Time next_try);
+  // The attempt cannot be copied at `now`. It is tried again after `rest`, and after twice as long each further time,
+  // up to `longest`. `for_good`: another try will hardly help, because the step is damaged at the root, or the mirror
+  // has another one.
+  void NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good, absl::Time now,
+                   absl::Duration rest, absl::Duration longest);
   // Somebody has looked at the files of the step's copy, at `now`.
   void NoteChecked(const Copy& copy, bool whole, absl::Time now);
 
@@ -85,17 +88,21 @@ class MirrorView {
   std::optional<int64_t> OnlyThereWithTag(const std::string& job, const std::string& tag) const;
   // True if only the mirror has the step, and the training builds on it if it has resumed from `resumed`.
   bool IsBuiltOnThere(const std::string& job, int64_t step, const std::optional<ResumePoint>& resumed) const;
-  // True if the mirror has a step that counts as later than `step`, the latest one that the root has.
-  bool HasLater(const std::string& job, int64_t step) const;
+  // False if `step`, the latest one by the root's records alone, is not the latest by those of both places: the
+  // training does not build on it, or only the mirror has a later one. True if the job was not seen.
+  bool IsLatest(const std::string& job, int64_t step) const;
+  // The lineage of all that stands at the root, or only at the mirror; nothing if the job was not seen.
+  std::optional<JobLineage> LineageOfBoth(const std::string& job) const;
   // The highest attempt of the step at the mirror; 0 if there is none, or it is not known.
   uint32_t HighestAttempt(const std::string& job, int64_t step) const;
-  // The highest sequence number of the job's commits at the mirror (lineage.h); 0 if it is not known.
-  uint64_t Sequence(const std::string& job) const;
+  // Returns the lineage of a commit that the root is about to make. `lineage` is what it is by the root's records. If a
+  // root was lost, the mirror may have later commits, and the one from which the training went on.
+  Lineage Continue(const std::string& job, Lineage lineage) const;
 
   // How a step of the root stands at the mirror, for people.
   v1::MirroredCheckpoint Describe(const std::string& job, int64_t step) const;
-  // The mirror's state. `has_steps`: the root has steps of the job.
-  v1::Mirror DescribeMirror(const std::string& job, bool has_steps) const;
+  // The mirror's state. There is an error in it if nobody knows what the mirror has of the job.
+  v1::Mirror DescribeMirror(const std::string& job) const;
   // The checkpoints that only the mirror has, ascending.
   std::vector<v1::Checkpoint> OnlyThere(const std::string& job) const;
   MirrorCounts counts() const;
@@ -106,6 +113,8 @@ class MirrorView {
     absl::Status error;
     bool for_good = false;
     absl::Time next_try;
+    absl::Duration rest;
+    bool is_closed = false;  // MirrorStep::closed; the next look says whether it still is
   };
   // What was seen of a job.
   struct Seen {
@@ -131,7 +140,8 @@ class MirrorView {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   bool reachable_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mutex_);
-  std::string last_copied_ ABSL_GUARDED_BY(mutex_);  // the job that had its turn last
+  std::set<std::string> empty_ ABSL_GUARDED_BY(mutex_);  // jobs of which neither place has a step
+  std::string last_copied_ ABSL_GUARDED_BY(mutex_);      // the job that had its turn last
   struct Copying {
     Copy copy;
     uint64_t bytes = 0;

@@ -115,15 +115,24 @@ absl::StatusOr<PlaceInBucket> FindInBucket(const std::string& address) {
 
 }  // namespace
 
-std::string CanonicalNameOf(const std::string& full_name) {
-  std::string name = full_name;
-  if (IsDirectoryRoot(full_name)) {
+std::string CanonicalNameOf(const std::string& root) {
+  std::string name = root;
+  if (IsDirectoryRoot(root)) {
     std::error_code error;
-    const std::filesystem::path resolved = std::filesystem::weakly_canonical(full_name, error);
+    const std::filesystem::path resolved = std::filesystem::weakly_canonical(std::filesystem::absolute(root), error);
     if (!error) name = resolved.string();
+  } else if (root.find('?') == root.npos) {
+    name = FullNameOf(root).value_or(root);
   }
   while (name.size() > 1 && name.ends_with('/')) name.pop_back();
   return name;
+}
+
+bool LieWithinEachOther(std::string_view one, std::string_view other) {
+  const auto is_at_or_below = [](std::string_view place, std::string_view top) {
+    return place.starts_with(top) && (place.size() == top.size() || top == "/" || place[top.size()] == '/');
+  };
+  return is_at_or_below(one, other) || is_at_or_below(other, one);
 }
 
 absl::StatusOr<std::string> FullNameOf(std::string_view text) {

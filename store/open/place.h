@@ -19,9 +19,13 @@ namespace cairn {
 // names another kind of store.
 absl::StatusOr<std::string> FullNameOf(std::string_view text);
 
-// Returns the one spelling of a full name: a path of this machine without symbolic links, ".", ".." and needless
-// slashes, as far as it exists; an address as it is. If the file system does not answer, it returns the name as it is.
-std::string CanonicalNameOf(const std::string& full_name);
+// Returns the one spelling of a root's name: a path of this machine without symbolic links, ".", ".." and needless
+// slashes, as far as it exists; an address without needless slashes. With options behind a "?" an address stays as
+// it is. If the file system does not answer, the name does.
+std::string CanonicalNameOf(const std::string& root);
+
+// Returns whether two canonical names are the same, or one of them names something below the other.
+bool LieWithinEachOther(std::string_view one, std::string_view other);
 
 // Where the file or directory of a full name is.
 struct Place {

@@ -104,6 +104,18 @@ TEST(PlaceTest, CanonicalNameOf_SpellingsOfOnePlace_AreOne) {
   std::filesystem::remove_all(top);
 }
 
+TEST(PlaceTest, LieWithinEachOther_OnePlaceAtOrBelowTheOther_IsFound) {
+  EXPECT_TRUE(LieWithinEachOther("/ckpt", "/ckpt"));
+  EXPECT_TRUE(LieWithinEachOther("/ckpt", "/ckpt/mirror"));
+  EXPECT_TRUE(LieWithinEachOther("/ckpt/mirror", "/ckpt"));
+  EXPECT_TRUE(LieWithinEachOther("/", "/ckpt"));
+  EXPECT_TRUE(LieWithinEachOther("s3://models/llm", "s3://models"));
+  EXPECT_FALSE(LieWithinEachOther("/ckpt", "/ckpt2"));
+  EXPECT_FALSE(LieWithinEachOther("/ckpt/a", "/ckpt/b"));
+  EXPECT_FALSE(LieWithinEachOther("s3://models/llm", "gs://models/llm"));
+  EXPECT_FALSE(LieWithinEachOther("s3://models/llm", "s3://models/llm?endpoint=http://other"));
+}
+
 TEST(PlaceTest, NewUploadTo_WhatIsNoKey_IsRefusedWithoutARequest) {
   EXPECT_TRUE(NewUploadTo("s3://models/a/b").ok());
   EXPECT_TRUE(HasReason(NewUploadTo("/models/a").status(), Reason::kBadRequest));

@@ -10,7 +10,8 @@
 // as building on every step below the line's last known step, of whichever line. Some of those may be superseded, but
 // no step on which the training builds is ever taken for superseded.
 //
-// A save of a training that has loaded nothing joins the line of the newest commit, so it supersedes nothing.
+// A save of a training that has loaded nothing joins the line of the newest commit, so it supersedes nothing. The first
+// commit of a job begins a line with a random number, by which the histories of two roots can be told apart.
 // Checkpoints of versions that knew no lines are line 0, and supersede nothing either.
 #ifndef CAIRN_STORE_READ_LINEAGE_H_
 #define CAIRN_STORE_READ_LINEAGE_H_
@@ -29,6 +30,12 @@ struct ResumePoint {
   uint64_t line = 0;  // the line of the checkpoints that the training saves
   int64_t step = 0;
 };
+
+// Returns the lineage of a commit, which gets the line `line` if it is the first one of its job.
+inline Lineage WithFirstLine(Lineage lineage, uint64_t line) {
+  if (lineage.sequence == 1 && !lineage.continues_step.has_value()) lineage.line = line;
+  return lineage;
+}
 
 // The lineage of a job's committed steps. It is an immutable value.
 class JobLineage {

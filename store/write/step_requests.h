@@ -86,6 +86,8 @@ struct ChangedSteps {
   absl::Status ended_by;
   // Set for a DeleteStep: the mirror has a copy, which is deleted too, now or as soon as the mirror can be reached.
   bool mirror_follows = false;
+  // Only the mirror had the step, and it was changed there. `deleted` is of the mirror then.
+  bool only_at_mirror = false;
   // Set by a TagStep: the steps from which it took the tag.
   std::vector<int64_t> untagged;
 };

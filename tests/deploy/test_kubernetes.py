@@ -49,12 +49,9 @@ def rendered(tmp_path_factory):
 
 def agents(objects):
     """Yields the agent's container and the pod's spec, of every pod template."""
-    for one in objects:
-        for template in manifests.templates(one):
-            spec = template["spec"]
-            for container in spec.get("initContainers", []) + spec["containers"]:
-                if container["name"] == "cairn-agent":
-                    yield container, spec
+    for container, spec in manifests.containers(objects):
+        if container["name"] == "cairn-agent":
+            yield container, spec
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,9 +80,17 @@ def test_every_overlay_adds_the_same_agent(rendered):
     assert all(len(containers) == 1 for containers in found.values())
     native = found["one-node"][0]
     for overlay, (container,) in found.items():
-        if overlay in ("podman", OLD):
+        if overlay in ("podman", "object-store", "mirror", OLD):
             continue
         assert json.dumps(container, sort_keys=True) == json.dumps(native, sort_keys=True), overlay
+    # An object store comes to it by variables, and a root there has no volume.
+    stored = copy.deepcopy(native)
+    stored["envFrom"] = [{"configMapRef": {"name": "cairn-store"}},
+                         {"secretRef": {"name": "cairn-store-keys", "optional": True}}]
+    assert found["mirror"] == [stored]
+    del stored["env"]["CAIRN_ROOT"]
+    stored["volumeMounts"] = [one for one in stored["volumeMounts"] if one["name"] != "cairn-checkpoints"]
+    assert found["object-store"] == [stored]
     # A cluster before 1.24 has neither native sidecars nor probes by gRPC.
     old = copy.deepcopy(native)
     for key in ("restartPolicy", "startupProbe"):
@@ -135,3 +140,112 @@ def test_grace_periods_hold_the_save_and_the_drain(rendered):
         assert command == podman.EVICTION
         timeout = int(command[command.index("--timeout") + 1].removesuffix("s"))
         assert timeout < spec["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_pod_has_what_its_root_and_its_mirror_need(overlay, rendered):
+    assert manifests.lacks(rendered[overlay]) == []
+
+
+def only(objects, kind):
+    (found,) = [one for one in objects if one["kind"] == kind]
+    return found
+
+
+def container_of(objects, name):
+    (found,) = [container for container, _ in manifests.containers(objects) if container["name"] == name]
+    return found
+
+
+def spec_of(objects, name):
+    (found,) = [spec for container, spec in manifests.containers(objects) if container["name"] == name]
+    return found
+
+
+PLANTED = {
+    "an agent without variables": ("object-store", "not one root",
+                                   lambda objects: container_of(objects, "cairn-agent").pop("envFrom")),
+    "a coordinator without variables": ("object-store", "not one root",
+                                        lambda objects: container_of(objects, "coordinator").pop("envFrom")),
+    "an agent that keeps the root of the base": (
+        "object-store", "not one root", lambda objects: container_of(objects, "cairn-agent")["env"].append(
+            {"name": "CAIRN_ROOT", "value": "/checkpoints"})),
+    "no address": ("object-store", "not one root",
+                   lambda objects: only(objects, "ConfigMap")["data"].pop("CAIRN_ROOT")),
+    "no ConfigMap": ("mirror", "no ConfigMap cairn-store",
+                     lambda objects: only(objects, "ConfigMap")["metadata"].update(name="other")),
+    "a claim": ("object-store", "a claim is left",
+                lambda objects: objects.append({"kind": "PersistentVolumeClaim", "metadata": {"name": "left"}})),
+    "a volume of a claim that is gone": (
+        "object-store", "no claim cairn-checkpoints", lambda objects: spec_of(objects, "coordinator")["volumes"].append(
+            {"name": "checkpoints", "persistentVolumeClaim": {"claimName": "cairn-checkpoints"}})),
+    "a mount without its volume": ("object-store", "no volume cairn-sockets",
+                                   lambda objects: spec_of(objects, "cairn-agent")["volumes"].pop(0)),
+    "no keys": ("object-store", "coordinator: no Secret for keys",
+                lambda objects: container_of(objects, "coordinator")["envFrom"].pop()),
+    "no service account": ("mirror", "cairn-agent: no service account",
+                           lambda objects: spec_of(objects, "cairn-agent").pop("serviceAccountName")),
+    "a service account that is not there": ("mirror", "coordinator: no service account",
+                                            lambda objects: objects.remove(only(objects, "ServiceAccount"))),
+    "a token of Kubernetes": ("mirror", "a token of Kubernetes' API",
+                              lambda objects: spec_of(objects, "coordinator").pop("automountServiceAccountToken")),
+    "no region": ("mirror", "neither a region nor an endpoint",
+                  lambda objects: only(objects, "ConfigMap")["data"].pop("AWS_REGION")),
+    "an agent that may not read the mirror": (
+        "mirror", "may not read s3://models/llm",
+        lambda objects: only(objects, "ConfigMap")["data"].pop("CAIRN_IMPORT_ROOT")),
+    "a root that is not mounted": ("mirror", "nothing is mounted at /checkpoints",
+                                   lambda objects: container_of(objects, "cairn-agent")["volumeMounts"].pop(1)),
+}
+
+
+@pytest.mark.parametrize("lack", PLANTED)
+def test_a_planted_lack_is_found(lack, rendered):
+    overlay, told, plant = PLANTED[lack]
+    objects = copy.deepcopy(rendered[overlay])
+    plant(objects)
+    assert any(told in line for line in manifests.lacks(objects)), manifests.lacks(objects)
+
+
+def overlay_of(tree, name, example, data, components, job=None):
+    """Writes an overlay with a store, as an operator would; `job` is put in place of the example's own file."""
+    directory = tree / "overlays" / name
+    directory.mkdir()
+    (directory / "store.yaml").write_text(yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cairn-store"}, "data": data}))
+    if job is not None:
+        (directory / "job.yaml").write_text(yaml.safe_dump(job))
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": ["../../base", "job.yaml" if job else f"../../examples/{example}", "store.yaml"],
+        "components": [f"../../components/{component}" for component in components]}))
+
+
+IN_STORE = ({"CAIRN_ROOT": "gs://models/llm"}, ["agent", "object-store", "root-in-store"])
+MIRRORED = ({"CAIRN_MIRROR": "gs://models/llm", "CAIRN_IMPORT_ROOT": "gs://models/llm"}, ["agent", "object-store"])
+
+
+@pytest.mark.parametrize("example", ["job", "jobset", "pytorchjob", "trainjob"])
+def test_every_kind_of_job_uses_a_store(example, rendered, validate, tmp_path):
+    for name, (data, components) in {"in-store": IN_STORE, "mirrored": MIRRORED}.items():
+        manifests.render("one-node", tmp_path)  # makes the copy of the tree
+        overlay_of(tmp_path / "kubernetes", f"{example}-{name}", example, data, components)
+        objects = manifests.render(f"{example}-{name}", tmp_path)
+        assert len(list(agents(objects))) == 1
+        assert manifests.lacks(objects) == []
+        assert validate(list(manifests.checkable(objects)), VERSIONS[0], tmp_path) == []
+
+
+def test_what_a_job_has_of_its_own_stays(rendered, tmp_path):
+    job = yaml.safe_load((manifests.DEPLOY / "examples/job/job.yaml").read_text())
+    spec = job["spec"]["template"]["spec"]
+    spec["initContainers"] = [{"name": "fetch", "image": "fetch"}]
+    spec["volumes"] = [{"name": "data", "emptyDir": {}}]
+    manifests.render("one-node", tmp_path)
+    overlay_of(tmp_path / "kubernetes", "own", "job", *IN_STORE, job=job)
+    objects = manifests.render("own", tmp_path)
+    assert manifests.lacks(objects) == []
+    spec = spec_of(objects, "cairn-agent")
+    assert [one["name"] for one in spec["initContainers"]] == ["cairn-agent", "fetch"]
+    assert [one["name"] for one in spec["volumes"]] == ["data", "cairn-sockets", "cairn-token"]
+    assert "envFrom" not in spec["containers"][0], "the trainer gets no keys"

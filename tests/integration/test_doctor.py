@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 
 import numpy as np
 
@@ -106,3 +107,29 @@ def test_grace_period_is_compared_or_said_not_to_be(tmp_path, monkeypatch):
         assert findings("--grace=10m", asked)["grace period"]["level"] == "ok", "it is the coordinator's only job"
         missing = findings("--grace=10m", "--job=nosuch", asked, expect=1)["job"]
         assert missing["level"] == "fault" and "no job nosuch" in missing["text"]
+
+
+def test_mirror_is_examined_and_compared_with_its_root(tmp_path, monkeypatch):
+    root, mirror = tmp_path / "root", tmp_path / "mirror"
+    with cairn.local.Cluster(ranks=1, root=root, coordinator_flags=[f"--mirror={mirror}"]) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, {"w": WHOLE}).wait(60))
+        deadline = time.monotonic() + 60
+        while not (mirror / ".cairn/mirror-of").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        before = sorted(os.listdir(mirror / ".cairn"))
+        found = findings(f"--root={root}", f"--mirror={mirror}")
+        assert sorted(os.listdir(mirror / ".cairn")) == before, "it leaves nothing behind"
+        assert found["mirror"]["level"] == "ok"
+        assert found["mirror owner"]["level"] == "ok" and str(root) in found["mirror owner"]["text"]
+        holder = found["mirror holder"]
+        assert holder["level"] == "ok" and f"process {cluster.coordinator.pid} " in holder["text"], holder
+        assert "the last checkpoint has" in found["mirror free space"]["text"]
+        assert {"mirror direct I/O", "mirror clock"} <= set(found)
+    monkeypatch.setenv("CAIRN_MIRROR", str(mirror))
+    assert findings(f"--root={root}")["mirror holder"]["level"] == "note"
+    (tmp_path / "other").mkdir()
+    other = findings(f"--root={tmp_path / 'other'}", expect=1)["mirror owner"]
+    assert other["level"] == "fault" and str(root) in other["text"] and "mirror-of" in other["next"]
+    text = command("doctor", f"--root={root}", f"--mirror={root / 'below'}", expect=1).stdout
+    assert "fault    mirror: " in text and "next: Give the mirror a place outside of the root" in text

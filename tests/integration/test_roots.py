@@ -91,3 +91,10 @@ def test_a_job_is_not_read_from_a_level_above_its_root(served, tmp_path):
         assert f"next: Give --root {served}, where the job is called demo." in said, (arguments, said)
         assert "damaged" not in said
     assert command_json("jobs", f"--root={served.parent}")["jobs"] == []
+
+
+def test_an_error_of_a_coordinator_that_does_not_start_has_its_next_action(tmp_path):
+    root = tmp_path / "root"
+    with pytest.raises(cairn.Error, match="\nnext: Give the mirror a place outside of the root") as refused:
+        cairn.local.Cluster(ranks=1, root=root, coordinator_flags=[f"--mirror={root}/below"]).__enter__()
+    assert refused.value.reason == "BAD_REQUEST"

@@ -75,6 +75,15 @@ def test_conformance_with_one_kind_of_fault(google, kind):
     assert proxy.met[kind] > 5 and google.refused == []
 
 
+def test_a_put_that_was_done_and_not_answered_is_repeated(google):
+    """The seed is one by which only the second request, the first PUT, meets the fault."""
+    with contextlib.closing(FaultProxy(google.endpoint, seed=86, probability=0.2, kinds=("late_silence",))) as proxy:
+        result = run_suite(proxy.endpoint, "--gtest_filter=*PutIfAbsent_TheName*")
+    assert result.returncode == 0, result.stdout
+    assert [method for method, _ in proxy.requests][:4] == ["GET", "PUT", "PUT", "HEAD"], proxy.requests
+    assert proxy.met["late_silence"] == 1 and google.refused == []
+
+
 def test_a_store_that_deletes_one_key_at_a_time():
     with contextlib.closing(GoogleStore(deletes_many=False)) as store:
         result = run_suite(store.endpoint, "--gtest_filter=*Remove*")

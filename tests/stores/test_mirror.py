@@ -191,7 +191,7 @@ def test_what_a_person_deletes_goes_at_both_and_rules_leave_the_mirror(use, tmp_
         await_states(cluster, {1: "ONLY_THERE", 2: "ONLY_THERE", 4: "MIRRORED"})
         assert load(cluster, 1) == 1
         assert "copy at the mirror is deleted too" in ask(cluster, "delete", "demo@3")
-        assert "copy at the mirror is deleted too" in ask(cluster, "delete", "demo@2")
+        assert "deleted demo@2" in ask(cluster, "delete", "demo@2")
         deadline = time.monotonic() + 60
         while [one["step"] for one in json.loads(
                 command("list", "demo", "--root", "s3://models/deleted", "--format=json"))["checkpoints"]] != [1, 4]:
@@ -368,6 +368,7 @@ def test_what_only_the_mirror_has_is_changed_there(tmp_path):
         ask(cluster, "untag", "demo@gold")
         ask(cluster, "delete", "demo@10")
         assert "LAST_CHECKPOINT" in refused(cluster, "delete", "demo@20")
+        assert f"--root {mirror}" in refused(cluster, "show", "demo@20")
         ask(cluster, "pin", "demo@20")
         (one,) = listed(cluster)["only_at_mirror"]
         assert (one["step"], one["pinned"]) == (20, True)
@@ -390,5 +391,92 @@ def test_bits_that_rot_at_the_root_are_read_from_the_mirror(tmp_path):
         with pytest.raises(cairn.Error) as damaged:
             load(cluster)
         assert damaged.value.reason == "CHECKSUM_MISMATCH"
+        assert damaged.value.metadata["copy"] == str(tmp_path / "mirror")
+        assert "older_step" not in damaged.value.metadata
         assert load(cluster) == 10
         assert "an earlier load has found damage" in cluster.coordinator.log.read_text()
+
+
+def test_marks_of_what_only_the_mirror_has_stay_with_the_step(tmp_path):
+    def go_back(rank, client):
+        target = {name: {} if name == "progress" else blank(shard) for name, shard in state_of(10, rank).items()}
+        client.load(target, step=10)
+        client.save(20, state_of(21, rank)).wait()
+
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    with cluster_of(root, mirror, "--lease-ttl=1s") as cluster:
+        save(cluster, 10, 20, 30)
+        await_states(cluster, {10: "MIRRORED", 20: "MIRRORED", 30: "MIRRORED"})
+        ask(cluster, "prune", "demo", "--keep-last", "1")
+        await_states(cluster, {10: "ONLY_THERE", 20: "ONLY_THERE"})
+        ask(cluster, "pin", "demo@20")
+        ask(cluster, "tag", "demo@20", "gold")
+        on_ranks(cluster, go_back)
+        await_states(cluster, {20: "MIRRORED"})
+        (one,) = [one for one in listed(cluster)["checkpoints"] if one["step"] == 20]
+        assert one["pinned"] and one["tags"] == ["gold"], one
+        assert pathlib.Path(mirror, "demo/000000000020/pinned").exists()
+        assert list(pathlib.Path(mirror, "demo/000000000020/0001").glob("*.safetensors")), "the pinned files"
+
+
+def test_the_latest_is_that_of_both_lineages(tmp_path):
+    def go_back(rank, client):
+        target = {name: {} if name == "progress" else blank(shard) for name, shard in state_of(10, rank).items()}
+        client.load(target, step=10)
+        client.save(15, state_of(15, rank)).wait()
+
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    with cluster_of(root, mirror) as cluster:
+        save(cluster, 10, 20, 30)
+        await_states(cluster, {10: "MIRRORED", 20: "MIRRORED", 30: "MIRRORED"})
+    shutil.copytree(root, tmp_path / "backup")
+    with cluster_of(root, mirror) as cluster:
+        on_ranks(cluster, go_back)
+        await_states(cluster, {15: "MIRRORED"})
+    shutil.rmtree(root)
+    (tmp_path / "backup").rename(root)
+    with cluster_of(root, mirror) as cluster:
+        assert load(cluster) == 15, "the training had left 20 and 30 behind"
+        states = {one["step"]: one["state"] for one in listed(cluster)["checkpoints"]}
+        assert states == {10: "COMMITTED", 20: "SUPERSEDED", 30: "SUPERSEDED"}
+
+
+def test_a_job_that_was_resumed_goes_on_after_its_root_is_lost(tmp_path):
+    def resume(*steps):
+        def work(rank, client):
+            target = {name: {} if name == "progress" else blank(shard) for name, shard in state_of(0, rank).items()}
+            client.load(target)
+            for step in steps:
+                client.save(step, state_of(step, rank)).wait()
+
+        return work
+
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    with cluster_of(root, mirror) as cluster:
+        save(cluster, 10, 20)
+        on_ranks(cluster, resume(30, 40))
+        await_states(cluster, {20: "MIRRORED", 40: "MIRRORED"})
+    shutil.rmtree(root)
+    with cluster_of(root, mirror) as cluster:
+        on_ranks(cluster, resume(50))
+        await_states(cluster, {50: "MIRRORED"})
+        found = listed(cluster)
+        states = {one["step"]: one["state"] for one in found["checkpoints"] + found["only_at_mirror"]}
+        assert states == dict.fromkeys((10, 20, 30, 40, 50), "COMMITTED")
+    steps = json.loads(command("list", "demo", "--root", mirror, "--format=json"))["checkpoints"]
+    assert {one["step"]: one["state"] for one in steps} == states
+
+
+def test_a_failed_step_is_not_pruned_by_rules(tmp_path):
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    with cluster_of(root, mirror) as cluster:
+        save(cluster, 10, 20)
+        await_states(cluster, {10: "MIRRORED", 20: "MIRRORED"})
+        record = pathlib.Path(mirror, "demo/000000000010/0001.verdict")
+        record.write_bytes(record.read_bytes()[:-1] + b"?")
+        cluster.coordinator.kill()
+        cluster.coordinator.restart()
+        cluster.await_agents()
+        await_states(cluster, {10: "FAILED", 20: "MIRRORED"})
+        ask(cluster, "prune", "demo", "--keep-last", "1")
+        assert load(cluster, 10) == 10

@@ -1,7 +1,9 @@
 """Real processes with a root in an object store."""
 
+import json
 import os
 import subprocess
+import time
 
 import numpy as np
 
@@ -57,6 +59,41 @@ def test_doctor_tells_what_it_sees_of_a_store(use, endpoint):
     assert "1 upload is unfinished" in result.stdout, result.stdout + result.stderr
     assert "the storage's clock is" in result.stdout
     assert "ROOT_MISSING" not in result.stdout
+
+
+def test_doctor_tells_what_it_sees_of_a_mirror(use, endpoint, tmp_path):
+    def findings(*arguments: str, status: int = 0) -> dict[str, dict]:
+        result = subprocess.run([f"{os.environ['CAIRN_BIN_DIR']}/cairn", "doctor", "--format=json", *arguments],
+                                capture_output=True, text=True)
+        assert result.returncode == status, result.stdout + result.stderr
+        return {finding["check"]: finding for finding in json.loads(result.stdout)["findings"]}
+
+    root, mirror = tmp_path / "root", "s3://models/doctors-mirror"
+    root.mkdir()
+    store = amazons_client(endpoint)
+    empty = findings(f"--root={root}", f"--mirror={mirror}")
+    assert empty["mirror"]["level"] == "ok" and "is empty" in empty["mirror owner"]["text"]
+    assert not store.list_objects_v2(Bucket="models", Prefix="doctors-mirror/").get("Contents")
+    with cairn.local.Cluster(ranks=1, root=root, coordinator_flags=[f"--mirror={mirror}"]) as cluster:
+        deadline = time.monotonic() + 60
+        while True:
+            found = findings(f"--root={root}", f"--mirror={mirror}")
+            if found["mirror owner"]["text"] == f"{mirror} is the mirror of {root}":
+                break
+            assert time.monotonic() < deadline, found
+        assert found["mirror holder"]["level"] == "ok"
+        assert f"process {cluster.coordinator.pid} " in found["mirror holder"]["text"]
+        store.create_multipart_upload(Bucket="models", Key="doctors-mirror/demo/left")
+        found = findings(f"--root={root}", f"--mirror={mirror}")
+        assert "1 upload is unfinished" in found["mirror uploads"]["text"] and "mirror clock" in found
+    (tmp_path / "other").mkdir()
+    other = findings(f"--root={tmp_path / 'other'}", f"--mirror={mirror}", status=1)
+    assert other["mirror owner"]["level"] == "fault" and "mirror" not in other, other
+    store.put_object(Bucket="models", Key="doctors-files/any", Body=b"1")
+    files = findings(f"--root={root}", "--mirror=s3://models/doctors-files", status=1)["mirror owner"]
+    assert files["level"] == "fault" and "has any" in files["text"], files
+    absent = findings(f"--root={root}", "--mirror=s3://absent/x", status=1)["mirror"]
+    assert absent["level"] == "fault" and "NoSuchBucket" in absent["text"] and absent["next"], absent
 
 
 def assert_parts_have_no_gaps(requests):

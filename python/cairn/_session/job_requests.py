@@ -28,7 +28,20 @@ def change(session: Session, name: str, request: wire.Message) -> wire.Message:
 
 
 def _listed(session: Session) -> list[wire.Message]:
-    """The steps of the job that are committed or damaged, by ascending step, with those that only the mirror has."""
+    """The steps of the job that are committed or damaged, by ascending step, with those that only the mirror has.
+
+    Raises:
+      Error: there is none, and nobody knows whether the mirror has some.
+    """
+    listed, page = _pages(session)
+    if not listed and page.mirror.HasField("error"):
+        # A training that is told that there is nothing begins anew.
+        raise wire.error_from_status(page.mirror.error)
+    return listed
+
+
+def _pages(session: Session) -> tuple[list[wire.Message], wire.Message]:
+    """The steps, and the last page of the answer."""
     request = wire.CHECKPOINTS["ListCheckpoints"].request(job=session.job)
     listed: list[wire.Message] = []
     while True:
@@ -37,7 +50,7 @@ def _listed(session: Session) -> list[wire.Message]:
         listed.extend(page.mirror_only_checkpoints)
         request.page_token = page.next_page_token
         if not request.page_token:
-            return sorted(listed, key=lambda one: one.step)
+            return sorted(listed, key=lambda one: one.step), page
 
 
 def _unread(session: Session, listed: wire.Message, what: str) -> Error:
@@ -83,10 +96,12 @@ def tags(session: Session) -> dict[str, int]:
 
 def tagged(session: Session, name: str) -> int:
     """Returns the step of a tag. Raises NOT_COMMITTED, and as Client.tags."""
-    listed = _listed(session)
+    listed, page = _pages(session)
     known = _tags(listed)
     if name not in known:
         _check_tags(session, listed)
+        if page.mirror.HasField("error"):
+            raise wire.error_from_status(page.mirror.error)
         raise Error("NOT_COMMITTED", f"no checkpoint of {session.job} has the tag {name!r}; "
                     + (f"its tags are {', '.join(sorted(known))}" if known else "it has no tags"),
                     {"job": session.job, "tag": name})

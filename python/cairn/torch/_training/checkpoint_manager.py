@@ -244,7 +244,7 @@ class CheckpointManager:
             return gathered, report
 
         falls_back = fallback and strict and step is None and mapping is None and source is None
-        at = step
+        at, copies = step, set[str]()
         while True:
             try:
                 gathered, report = load(at)
@@ -252,6 +252,11 @@ class CheckpointManager:
             except Error as error:
                 if error.reason == "NOT_COMMITTED" and at is None and source is None:
                     return None
+                if source is None and "copy" in error.metadata and error.metadata["step"] not in copies:
+                    at = int(error.metadata["step"])
+                    copies.add(error.metadata["step"])
+                    _log.warning("%s: %s; it is loaded from there", error.reason, error.message)
+                    continue
                 # All ranks are told the same. The older step fills every tensor that the damaged one may have filled.
                 if not falls_back or "older_step" not in error.metadata:
                     raise
