@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/duration_text.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/log.h"
@@ -62,6 +63,11 @@ bool Mirror::Stop(absl::Duration patience) {
     }
   }
   if (thread_.joinable()) thread_.join();
+  // A look at a copy has a thread of its own, which uses the storage too.
+  while (*looking_) {
+    if (clock_.SteadyNow() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
   return true;
 }
 
