@@ -25,7 +25,7 @@ MirrorStep::Copy CopyOf(const StepRecord& root, const StoredAttempt* standing, c
   if (mirrored.attempt <= deleted) return Copy::kDeleted;
   if (last == nullptr || (standing == nullptr && last->attempt < mirrored.attempt)) return Copy::kOnlyThere;
   if (last->attempt > mirrored.attempt) return Copy::kReplaced;
-  // Of a damaged record, and of one that a repair has made, only the number is known.
+  // A damaged record, and one that a repair has made, say only the number.
   const bool same = last->attempt == mirrored.attempt &&
                     (last->damaged || last->repaired || !last->committed || IsSameCommit(*last, mirrored));
   if (!same) return Copy::kOther;

@@ -37,7 +37,7 @@ struct MirrorStep {
   bool uncopyable = false;    // files of the commit at the root are damaged; records do not tell, so the caller sets it
   bool copy_damaged = false;  // files of the copy are missing or cut off; the caller sets it too
   std::set<uint32_t> half;    // attempts of which the mirror has files and no record
-  // Of the commit at the root, else of the one at the mirror.
+  // These two describe the commit at the root, else the one at the mirror.
   Lineage lineage;
   absl::Time time = absl::UnixEpoch();
 
