@@ -18,6 +18,8 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kFirstLook = absl::Seconds(10);
+// So many marks wait to be taken away. A mark that is left only keeps a copy longer.
+constexpr size_t kMaxUnmarked = 1000;
 // So long rules wait for a look at a copy.
 constexpr absl::Duration kLookPatience = absl::Seconds(3);
 
@@ -226,7 +228,7 @@ absl::Status Mirror::MayReplace(const std::string& job, const ReserveAttempt& sa
 void Mirror::Unmark(const std::string& job, const std::string& path) {
   {
     MutexLock lock(mutex_);
-    unmarked_.emplace(job, path);
+    if (unmarked_.size() < kMaxUnmarked) unmarked_.emplace(job, path);
   }
   Look(job);
 }
@@ -260,12 +262,16 @@ bool Mirror::MayRulesDelete(const std::string& job, int64_t step) {
   if (looking_->exchange(true)) return false;
   const auto look = std::make_shared<CopyLook>();
   auto thread = StartThread("to look at a copy", [look, place = place_, looking = looking_, job, step] {
-    const auto side = place->ToRead();
-    StepRecord there = side.ok() ? (*side)->checkpoints.ReadStep(job, step) : StepRecord{.unlisted = side.status()};
-    absl::Status whole = there.unlisted.ok() ? (*side)->checkpoints.ReadValid(job, there).status() : there.unlisted;
-    *looking = false;
+    StepRecord there;
+    const absl::Status whole = WithMemory("to look at a copy", [&]() -> absl::Status {
+      CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, place->ToRead());
+      there = side->checkpoints.ReadStep(job, step);
+      CAIRN_RETURN_IF_ERROR(there.unlisted);
+      return side->checkpoints.ReadValid(job, there).status();
+    });
+    *looking = false;  // who waits may ask for the next look at once
     MutexLock lock(look->mutex);
-    look->found.emplace(std::move(there), std::move(whole));
+    look->found.emplace(std::move(there), whole);
     look->ended.NotifyAll();
   });
   if (!thread.ok()) {
@@ -282,13 +288,13 @@ bool Mirror::MayRulesDelete(const std::string& job, int64_t step) {
   }
   if (!found.has_value()) return false;
   const auto& [there, whole] = *found;
+  if (!whole.ok() && !IsProvenDamage(whole) && !HasReason(whole, Reason::kNotCommitted)) return false;
   const StepRecord root = root_.ReadStep(job, step);
   const MirrorStep joined = MirrorStepOf(&root, &there);
   if (joined.copy != MirrorStep::Copy::kSame || joined.unread) {
     Look(job);
     return false;
   }
-  if (!whole.ok() && !IsProvenDamage(whole)) return false;
   view_.NoteChecked({job, step}, whole.ok(), clock_.SteadyNow());
   if (!whole.ok()) Look(job);  // and it is copied again
   return whole.ok();

@@ -72,7 +72,8 @@ absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& jo
   const MirrorWork work = view_.Note(job, records, clock_.SteadyNow());
   CAIRN_RETURN_IF_ERROR(CopyMarks(held, job, records));
   for (const int64_t step : work.unwanted) {
-    const bool replaced = FindStep(JoinSteps(records.root, records.mirror), step)->copy == MirrorStep::Copy::kReplaced;
+    const std::optional<MirrorStep> seen = view_.Find(job, step);
+    const bool replaced = seen.has_value() && seen->copy == MirrorStep::Copy::kReplaced;
     const std::string cause = replaced ? "a later commit took its place" : "deleted at the root";
     CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = replaced}));
   }
@@ -98,8 +99,14 @@ absl::Status Mirror::CopyMarks(const MirrorPlace::Held& held, const std::string&
   }
   for (const auto& [of, path] : unmarked) {
     if (of != job) continue;
-    CAIRN_RETURN_IF_ERROR(held.lock->Check());
-    CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(path));
+    // Somebody may have set the mark anew.
+    const absl::Status set = root_.storage().Read(path, kMaxMarkBytes).status();
+    if (!set.ok()) {
+      if (!HasReason(set, Reason::kFileMissing)) return set;
+      CAIRN_RETURN_IF_ERROR(held.lock->Check());
+      CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(path));
+      Look(job);  // for a copy that the mark had kept
+    }
     MutexLock lock(mutex_);
     unmarked_.erase({of, path});
   }

@@ -164,8 +164,10 @@ TEST_F(MirrorTest, Look_PinsAndTags_Follow) {
   one_->Look(kJob);
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_TRUE(fs::exists(AtMirror(TagPath(kJob, 1, "paper")))) << "the root may come from a backup";
+  one_->Unmark(kJob, PinPath(kJob, 1));
   one_->Unmark(kJob, TagPath(kJob, 1, "paper"));
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(TagPath(kJob, 1, "paper"))); }));
+  EXPECT_EQ(ReadWhole(AtMirror(PinPath(kJob, 1))), "note\n") << "the root has it";
 }
 
 TEST_F(MirrorTest, Delete_ByAPerson_FollowsAndByRulesDoesNot) {

@@ -252,6 +252,12 @@ def test_a_job_whose_mirror_cannot_be_asked_does_not_begin_anew(use, endpoint, t
         with pytest.raises(cairn.Error) as refusal:
             load(cluster)
         assert refusal.value.reason != "NOT_COMMITTED" and "mirror" in str(refusal.value)
+        # A program that finds an empty list begins anew as well.
+        for ask_for in (lambda client: client.checkpoints(), lambda client: client.tags(),
+                        lambda client: client.load({}, step="gold")):
+            with pytest.raises(cairn.Error) as refusal:
+                on_ranks(cluster, lambda rank, client, ask_for=ask_for: ask_for(client))
+            assert refusal.value.reason != "NOT_COMMITTED" and "mirror" in str(refusal.value)
 
 
 def test_two_coordinators_with_one_mirror_do_not_disturb_each_other(use, tmp_path):
@@ -480,3 +486,48 @@ def test_a_failed_step_is_not_pruned_by_rules(tmp_path):
         await_states(cluster, {10: "FAILED", 20: "MIRRORED"})
         ask(cluster, "prune", "demo", "--keep-last", "1")
         assert load(cluster, 10) == 10
+
+
+def test_the_manager_loads_the_copy_of_a_step_whose_bits_rotted(tmp_path):
+    torch = pytest.importorskip("torch")
+    from cairn.torch import CheckpointManager
+
+    def train(steps):
+        def work(rank, client):
+            torch.manual_seed(rank)
+            model = torch.nn.Linear(64, 64)
+            with CheckpointManager(client, every_steps=1) as manager:
+                found = manager.restore_or_initialize({"model": model})
+                for step in range((found or 0) + 1, (found or 0) + steps + 1):
+                    manager.step(step, {"model": model})
+            return found
+
+        return work
+
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    one = [f"--mirror={mirror}"]
+    with cairn.local.Cluster(ranks=1, root=str(root), coordinator_flags=one) as cluster:
+        on_ranks(cluster, train(2))
+        await_states(cluster, {1: "MIRRORED", 2: "MIRRORED"})
+    for path in (root / "demo" / f"{2:012}").rglob("*.safetensors"):
+        with open(path, "r+b") as file:
+            file.seek(-500, os.SEEK_END)
+            file.write(bytes([byte ^ 255 for byte in path.read_bytes()[-500:]]))
+    with cairn.local.Cluster(ranks=1, root=str(root), coordinator_flags=one) as cluster:
+        assert on_ranks(cluster, train(1)) == [2]
+        await_states(cluster, {3: "MIRRORED"})
+
+
+def test_a_command_of_a_cluster_that_just_began_reaches_the_mirror(tmp_path, monkeypatch):
+    root, mirror = tmp_path / "root", str(tmp_path / "mirror")
+    with cluster_of(root, mirror, "--lease-ttl=1s") as cluster:
+        save(cluster, 10, 20)
+        await_states(cluster, {10: "MIRRORED", 20: "MIRRORED"})
+        ask(cluster, "prune", "demo", "--keep-last", "1")
+        await_states(cluster, {10: "ONLY_THERE"})
+    monkeypatch.setenv("CAIRN_MIRROR", mirror)
+    program = f"{os.environ['CAIRN_BIN_DIR']}/cairn"
+    for change in ("pin", "unpin", "delete"):
+        command("run", "--root", str(root), "--job", "demo", "--ranks", "1", "--", program, change, "demo@10")
+    steps = json.loads(command("list", "demo", "--root", mirror, "--format=json"))["checkpoints"]
+    assert [one["step"] for one in steps] == [20]
