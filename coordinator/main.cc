@@ -55,6 +55,7 @@ struct Flags {
   std::string lease_ttl = "10s";
   std::string storage_timeout = "2m";
   std::string check_replicas = "first";
+  std::string alarms = "warn";
   int bins_per_rank = 2;
   std::string moves = "auto";
   std::string token_file;
@@ -123,6 +124,7 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   decisions.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
                              : flags.check_replicas == "never" ? ReplicaCheck::kNever
                                                                : ReplicaCheck::kFirst;
+  CAIRN_ASSIGN_OR_RETURN(decisions.alarms, AlarmPolicy::Parse(flags.alarms));
   return settings;
 }
 
@@ -317,6 +319,9 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
       "Which saves fail if two ranks hold different bytes of the same shard: the first save of a layout (later ones "
       "compare a sample and only warn), all of them, or none")
       .OneOf({"first", "always", "never"});
+  add("--alarms", flags.alarms,
+      "What happens when a saved state looks wrong (docs/trust.md): off, warn, or fail, which keeps the checkpoint and "
+      "makes the save an error; KIND=LEVEL for one kind, as in warn,jump=off,non_finite=fail");
   add("--bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
   add("--moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
       .OneOf({"auto", "never"});

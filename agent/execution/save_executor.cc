@@ -196,6 +196,7 @@ void SaveExecutor::Write(const action::StartWrite& start, const std::shared_ptr<
   job.job = context_.options.job;
   job.step = start.step;
   job.attempt = start.attempt;
+  job.summarize = start.order.summarize();
   job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
     return run->moves->Fetch(index, offset, bytes, to);
   };

@@ -95,7 +95,7 @@ v1::Checkpoint RankSaves::CheckpointOf(const v1::SaveOrder& outcome, const absl:
   checkpoint.set_coordinator_epoch(context_.coordinator_epoch);
   if (outcome.has_commit_time()) *checkpoint.mutable_commit_time() = outcome.commit_time();
   if (!error.ok()) *checkpoint.mutable_error() = StatusToProto(error);
-  if (outcome.has_warning()) *checkpoint.mutable_warning() = outcome.warning();
+  *checkpoint.mutable_warnings() = outcome.warnings();
   return checkpoint;
 }
 

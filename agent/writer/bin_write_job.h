@@ -40,6 +40,8 @@ struct BinWriteJob {
   // Copies [offset, offset + bytes) of target->moved_in[index] (a shard of another rank) to `to`, and blocks until they
   // have come. Called on the writer's threads, only if shards are moved in. Its error ends the job.
   std::function<absl::Status(size_t index, uint64_t offset, uint64_t bytes, char* to)> fetch_moved;
+  // The results have the tensors' summaries.
+  bool summarize = false;
   // Written into the files' headers (BinIdentity).
   std::string job;
   int64_t step = 0;

@@ -2,15 +2,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/summary_columns.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
+
+namespace {
+
+// What is computed of a chunk is computed of so many bytes at a time, which stay in the cache of a core.
+constexpr uint64_t kTouchBytes = 256 << 10;
+
+}  // namespace
 
 uint64_t PaddedToBlock(uint64_t bytes) { return RoundUpToIo(bytes); }
 
@@ -22,12 +31,14 @@ PartialBin::PartialBin(Storage& storage, const BinWriteJob& job, const BinWriter
       file_(file),
       index_(index),
       checksummer_(Begins()),
+      summarizer_(Items()),
       // True: the slab has the files in their final form.
       contiguous_(job.staged == job.target),
       path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
       chunks_((PaddedToBlock(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
       moves_in_(ChunksMovedIn()),
       fragments_(chunks_),
+      summaries_(chunks_),
       left_(chunks_) {
   for (uint64_t chunk = 0; chunk < chunks_; ++chunk) {
     if (checked_apart(chunk)) ++left_;
@@ -52,7 +63,7 @@ absl::StatusOr<bool> PartialBin::WriteChunk(uint64_t number, AlignedBuffer& scra
   } else if (moves_in_[number]) {
     CAIRN_RETURN_IF_ERROR(Gather(begin, size, place, /*moved_only=*/true));
   }
-  if (!checked_apart(number)) fragments_[number] = checksummer_.Touch(begin, bytes, size);
+  if (!checked_apart(number)) Touch(number, bytes, size);
   CAIRN_RETURN_IF_ERROR(writer_->Write(file_.header_bytes + begin, bytes, size));
   return left_.fetch_sub(1) == 1;
 }
@@ -60,8 +71,22 @@ absl::StatusOr<bool> PartialBin::WriteChunk(uint64_t number, AlignedBuffer& scra
 bool PartialBin::CheckChunk(uint64_t number) {
   const uint64_t begin = number * options_.chunk_bytes;
   const uint64_t size = std::min(options_.chunk_bytes, PaddedToBlock(file_.data_bytes) - begin);
-  fragments_[number] = checksummer_.Touch(begin, job_.slab + file_.slab_offset + file_.header_bytes + begin, size);
+  Touch(number, job_.slab + file_.slab_offset + file_.header_bytes + begin, size);
   return left_.fetch_sub(1) == 1;
+}
+
+void PartialBin::Touch(uint64_t number, const char* bytes, uint64_t size) {
+  const uint64_t begin = number * options_.chunk_bytes;
+  if (!job_.summarize) {
+    fragments_[number] = checksummer_.Touch(begin, bytes, size);
+    return;
+  }
+  const auto append = [](auto& to, auto from) { std::move(from.begin(), from.end(), std::back_inserter(to)); };
+  for (uint64_t at = 0; at < size; at += kTouchBytes) {
+    const uint64_t part = std::min(kTouchBytes, size - at);
+    append(fragments_[number], checksummer_.Touch(begin + at, bytes + at, part));
+    append(summaries_[number], summarizer_.Touch(begin + at, bytes + at, part));
+  }
 }
 
 absl::StatusOr<v1::FileResult> PartialBin::Finish() {
@@ -77,6 +102,10 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
     if (number < layout.shard_count || job_.target->IsMovedIn(number)) continue;
     checksums[i].object_bytes = job_.object_bytes[number - layout.shard_count];
     result.add_object_sizes(checksums[i].object_bytes);
+  }
+  if (job_.summarize) {
+    v1::SummaryColumns& columns = *result.mutable_summaries();
+    for (const TensorSummary& summary : summarizer_.Combine(summaries_)) AppendSummary(summary, columns);
   }
   const SaveImage& target = *job_.target;
   const BinIdentity identity = {job_.job,          job_.step,         job_.attempt, static_cast<int>(target.rank),
@@ -94,6 +123,12 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
 }
 
 absl::Status PartialBin::Remove() { return writer_ == nullptr ? absl::OkStatus() : writer_->Remove(); }
+
+std::vector<const StoredItem*> PartialBin::Items() const {
+  std::vector<const StoredItem*> items;
+  for (uint32_t number : file_.item) items.push_back(&job_.target->ItemAt(number));
+  return items;
+}
 
 std::vector<uint64_t> PartialBin::Begins() const {
   std::vector<uint64_t> begins = {0};

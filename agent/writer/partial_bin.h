@@ -13,6 +13,7 @@
 #include "agent/writer/bin_write_job.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/format/item_checksum.h"
+#include "common/format/item_summary.h"
 #include "common/resources/aligned_buffer.h"
 #include "store/storage/storage.h"
 
@@ -55,6 +56,9 @@ class PartialBin {
   absl::Status Remove();
 
  private:
+  // Computes the checksums, and the summaries if they are wanted, of a chunk's `size` bytes.
+  void Touch(uint64_t number, const char* bytes, uint64_t size);
+  std::vector<const StoredItem*> Items() const;
   // Returns the offset of each item in the data, and the end of the last one.
   std::vector<uint64_t> Begins() const;
   // Returns for each chunk whether it contains bytes of other ranks' shards.
@@ -69,6 +73,7 @@ class PartialBin {
   const ImageFile& file_;
   const int index_;
   const ItemChecksummer checksummer_;
+  const ItemSummarizer summarizer_;
   const bool contiguous_;
   const std::string path_;
   const uint64_t chunks_;
@@ -76,6 +81,7 @@ class PartialBin {
   std::unique_ptr<FileWriter> writer_;  // null before Open
   // By chunk. The thread that works on a chunk writes its entry; Finish reads all of them.
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
+  std::vector<std::vector<ItemSummarizer::Fragment>> summaries_;  // the same
   std::atomic<uint64_t> left_;  // tasks that are not done: chunks to write, and chunks to check
 };
 

@@ -65,7 +65,7 @@ def rank_of(address, options, saves, barrier, queue, root) -> None:
             started, cpu = time.perf_counter(), time.process_time()
             saving = client.save(step, state)
             blocked, cpu = time.perf_counter() - started, time.process_time() - cpu
-            assert saving.wait().warning is None
+            assert saving.wait().warnings == ()
             queue.put((step, with_samples, blocked, timed.took if with_samples else 0.0, timed.sampled, cpu))
             barrier.wait()
             if client.rank == 0 and step > 2:

@@ -25,6 +25,7 @@
 #include "common/resources/open_files.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/tensor/fingerprint.h"
 #include "foreign/compare/comparison.h"
 #include "foreign/compare/name_groups.h"
 #include "foreign/read/foreign_directory.h"
@@ -112,7 +113,12 @@ nlohmann::ordered_json ItemToJson(const std::optional<ComparedItem>& item, bool 
     json["shape"] = item->shape;
   }
   json["bytes"] = item->bytes;
-  json["digest"] = item->digest.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(DigestHex(item->digest));
+  if (object) {
+    json["digest"] = item->digest.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(DigestHex(item->digest));
+  } else {
+    json["fingerprint"] = item->fingerprint.has_value() ? nlohmann::ordered_json(FingerprintText(*item->fingerprint))
+                                                        : nlohmann::ordered_json();
+  }
   return json;
 }
 
@@ -180,7 +186,9 @@ std::string Detail(const ComparedName& name) {
     return absl::StrCat(Counted(name.differing, name.object ? "byte" : "element"), ", from ", name.first_differing,
                         HowFar(name.largest_difference, absl::StrCat("at ", name.largest_at), name.nans));
   }
-  return name.first && !name.first->digest.empty() ? DigestHex(name.first->digest).substr(0, 16) : "";
+  if (!name.first) return "";
+  if (name.first->fingerprint.has_value()) return FingerprintText(*name.first->fingerprint);
+  return name.first->digest.empty() ? "" : DigestHex(name.first->digest).substr(0, 16);
 }
 
 std::string DetailOf(const NameGroup& group, const std::vector<ComparedName>& names) {
@@ -303,7 +311,7 @@ void AddDiffCommand(Command app, CommandContext& context) {
   command.AddOption("SECOND", arguments->second, "The other checkpoint, in the same form").Required();
   command.AddOption("--root", arguments->root, kRootToRead);
   command.AddOption("--second-root", arguments->second_root, "The root of SECOND, if it is another one");
-  command.AddFlag("--all", arguments->all, "List every name with its digest, also equal ones");
+  command.AddFlag("--all", arguments->all, "List every name with its fingerprint, also equal ones");
   AddChoiceOptions(command, arguments->choice);
   AddReadingOptions(command, arguments->reading);
   command.Footer(
@@ -311,7 +319,8 @@ void AddDiffCommand(Command app, CommandContext& context) {
       "  cairn diff demo@1100 demo@1200\n"
       "  cairn diff demo@1100 demo@1200 --root /checkpoints\n"
       "  cairn diff /models/llama demo@0 --root /checkpoints --mapping load.aoa\n"
-      "Bits are compared, so two NaNs may differ. A digest is the SHA-256 of a tensor's elements, row-major. A mapping "
+      "Bits are compared, so two NaNs may differ. Tensors of which both checkpoints have the same "
+      "fingerprint are not read. A mapping "
       "is that of FIRST.\n"
       "Exit status: 0 equal, 1 different or not comparable.");
   command.Action([arguments, &context] {

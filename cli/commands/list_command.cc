@@ -159,7 +159,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     nlohmann::ordered_json json = ManifestToJson(*manifest, shown.root);
     if (shown.listed.has_value()) {
       const nlohmann::ordered_json listed = ListedToJson(*shown.listed);
-      for (const char* key : {"state", "pinned", "tags", "metrics", "continues_step", "warning"})
+      for (const char* key : {"state", "pinned", "tags", "metrics", "continues_step", "warnings"})
         json[key] = listed[key];
     }
     json["files_checked"] = files.has_value();

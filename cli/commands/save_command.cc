@@ -179,7 +179,7 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
                 checkpoint.job().c_str(), static_cast<long long>(checkpoint.step()),
                 FormatSize(static_cast<int64_t>(checkpoint.bytes())).c_str(), checkpoint.world_size(),
                 ShortDuration(took).c_str());
-    if (checkpoint.has_warning()) std::printf("%s\n", WarningText(checkpoint).c_str());
+    std::printf("%s", WarningsText(checkpoint).c_str());
   } else if (!failed) {
     std::printf("%s\n", ProgressText(checkpoint).c_str());
   }

@@ -31,10 +31,18 @@ nlohmann::ordered_json NumberToJson(double number) {
   return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
 }
 
-// Returns for example "REPLICA_MISMATCH: ...".
-std::string BareWarning(const v1::Checkpoint& checkpoint) {
-  const absl::Status warning = StatusFromProto(checkpoint.warning());
-  return absl::StrCat(std::string(InfoOf(ReasonOf(warning).value_or(Reason::kInternal)).name), ": ", warning.message());
+// Returns for example "jump: ..."; an error that names no alarm by its reason.
+std::string BareWarning(const google::rpc::Status& message) {
+  const absl::Status warning = StatusFromProto(message);
+  const std::string alarm = MetadataOf(warning)["alarm"];
+  return absl::StrCat(!alarm.empty() ? alarm : std::string(InfoOf(ReasonOf(warning).value_or(Reason::kInternal)).name),
+                      ": ", warning.message());
+}
+
+nlohmann::ordered_json WarningsToJson(const v1::Checkpoint& checkpoint) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const google::rpc::Status& warning : checkpoint.warnings()) json.push_back(ErrorToJson(StatusFromProto(warning)));
+  return json;
 }
 
 std::string MirrorStateText(v1::MirroredCheckpoint::State state) {
@@ -99,7 +107,7 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
       checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
   json["metrics"] = nlohmann::ordered_json::object();
   for (const v1::Metric& metric : checkpoint.metrics()) json["metrics"][metric.name()] = NumberToJson(metric.value());
-  json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
+  json["warnings"] = WarningsToJson(checkpoint);
   if (checkpoint.has_mirror()) {
     const v1::MirroredCheckpoint& mirror = checkpoint.mirror();
     json["mirror"] = {{"state", mirror.state() == v1::MirroredCheckpoint::STATE_UNSPECIFIED
@@ -156,8 +164,8 @@ void PrintStanding(const v1::Checkpoint& checkpoint) {
     };
     std::printf("  metrics    %s\n", ForTerminal(absl::StrJoin(checkpoint.metrics(), ", ", text)).c_str());
   }
-  if (checkpoint.has_warning()) {
-    std::printf("  warning    %s\n", Coloured(stdout, Colour::kYellow, BareWarning(checkpoint)).c_str());
+  for (const google::rpc::Status& warning : checkpoint.warnings()) {
+    std::printf("  warning    %s\n", Coloured(stdout, Colour::kYellow, ForTerminal(BareWarning(warning))).c_str());
   }
 }
 
@@ -172,7 +180,13 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
     const bool damaged = checkpoint.state() == v1::Phase::DAMAGED;
     const bool superseded = checkpoint.state() == v1::Phase::SUPERSEDED;
     const absl::Status error = StatusFromProto(checkpoint.error());
-    std::string text = checkpoint.has_warning() ? BareWarning(checkpoint) : "";
+    std::string text = checkpoint.warnings_size() > 0 ? BareWarning(checkpoint.warnings(0)) : "";
+    if (checkpoint.warnings_size() > 1) {
+      const auto kinds = [](std::string* out, const google::rpc::Status& warning) {
+        absl::StrAppend(out, MetadataOf(StatusFromProto(warning))["alarm"]);
+      };
+      text = absl::StrJoin(checkpoint.warnings(), ", ", kinds);
+    }
     if (damaged) {
       text = absl::StrCat(std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ", error.message());
     }
@@ -192,7 +206,7 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
     if (mirrored) row.push_back(MirrorStateText(checkpoint.mirror().state()));
     row.push_back(std::move(text));
     table.Add(std::move(row), damaged                                  ? Colour::kRed
-                              : superseded || checkpoint.has_warning() ? Colour::kYellow
+                              : superseded || checkpoint.warnings_size() > 0 ? Colour::kYellow
                                                                        : Colour::kNone);
   }
   return table;
@@ -222,7 +236,7 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
   json["phase"] = absl::AsciiStrToLower(StateName(checkpoint.state()));
   json["ranks"] = RanksToJson(checkpoint.ranks());
   json["error"] = checkpoint.has_error() ? ErrorToJson(StatusFromProto(checkpoint.error())) : nullptr;
-  json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
+  json["warnings"] = WarningsToJson(checkpoint);
   if (checkpoint.state() == v1::Phase::COMMITTED) {
     json["bytes"] = checkpoint.bytes();
     json["commit_time"] = TimeText(checkpoint.commit_time());
@@ -267,12 +281,13 @@ std::string ProgressText(const v1::Checkpoint& checkpoint) {
                           : "");
 }
 
-std::string WarningText(const v1::Checkpoint& checkpoint) {
-  const absl::Status warning = StatusFromProto(checkpoint.warning());
-  const auto reason = ReasonOf(warning);
-  return absl::StrCat(Coloured(stdout, Colour::kYellow, "warning:"), " ",
-                      reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", warning.message(),
-                      NextLine(warning));
+std::string WarningsText(const v1::Checkpoint& checkpoint, std::string_view indent) {
+  std::string text;
+  for (const google::rpc::Status& message : checkpoint.warnings()) {
+    absl::StrAppend(&text, std::string(indent), Coloured(stdout, Colour::kYellow, "warning:"), " ",
+                    ForTerminal(BareWarning(message)), NextLine(StatusFromProto(message)), "\n");
+  }
+  return text;
 }
 
 std::string NextLine(const absl::Status& error) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,15 +19,16 @@ std::string StateName(v1::Phase::Value state);
 bool IsEnded(const v1::Checkpoint& checkpoint);
 
 // Returns {"job", "step", "state", "attempt", "pinned", "tags", "commit_time", "bytes", "world_size", "continues_step",
-// "metrics", "warning"}, and "mirror": {"state", "error"} if the coordinator has a mirror. A damaged one has "error"
+// "metrics", "warnings"}, and "mirror": {"state", "error"} if the coordinator has a mirror. A damaged one has "error"
 // instead of the keys after "world_size", and null for unknown values.
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
 // Prints facts about a checkpoint, one a line: whether it is superseded, pinned or tagged, its metrics, and its
-// warning. Prints nothing that does not apply.
+// warnings. Prints nothing that does not apply.
 void PrintStanding(const v1::Checkpoint& checkpoint);
 // Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT PINNED TAGS ERROR, and MIRROR before ERROR if a checkpoint
 // says how it stands at a mirror. Damaged checkpoints are red; superseded
-// ones, and those with a warning, are yellow. The column ERROR also shows the warning of a committed checkpoint.
+// ones, and those with a warning, are yellow. The column ERROR also shows the warning of a committed checkpoint, or the
+// kinds of its warnings.
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
 // Returns {"address", "steps_waiting", "error", "copying_step", "bytes_done", "bytes_total"}.
 nlohmann::ordered_json MirrorToJson(const v1::Mirror& mirror);
@@ -34,7 +36,7 @@ nlohmann::ordered_json MirrorToJson(const v1::Mirror& mirror);
 std::string MirrorText(const v1::Mirror& mirror);
 // Returns a list of {"rank", "phase", "bytes_done", "bytes_total", "late", "node", "note"}.
 nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
-// Returns {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warning"}.
+// Returns {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warnings"}.
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint);
 
 // Returns a number of bytes of the rank for a table; "" as long as nobody knows how many it moves in all.
@@ -48,8 +50,8 @@ std::string ProgressText(const v1::Checkpoint& checkpoint);
 // itself.
 std::string NextLine(const absl::Status& error);
 
-// Returns "warning: REPLICA_MISMATCH: ..." for a checkpoint that has a warning.
-std::string WarningText(const v1::Checkpoint& checkpoint);
+// Returns "warning: jump: ..." and what to do for each warning of a checkpoint, on lines that begin with `indent`.
+std::string WarningsText(const v1::Checkpoint& checkpoint, std::string_view indent = "");
 
 // Returns for example "2026-03-01T12:00:00Z"; empty for an unset time.
 std::string TimeText(const google::protobuf::Timestamp& time);

@@ -269,7 +269,7 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
     const absl::Status error = StatusFromProto(save.error());
     absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)), NextLine(error), "\n");
   }
-  if (save.has_warning()) absl::StrAppend(&text, "  ", WarningText(save), "\n");
+  text += WarningsText(save, "  ");
   return text;
 }
 

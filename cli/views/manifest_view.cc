@@ -1,9 +1,13 @@
 #include "cli/views/manifest_view.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +16,7 @@
 #include "cli/base/terminal.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
+#include "common/tensor/fingerprint.h"
 
 namespace cairn::cli {
 namespace {
@@ -71,6 +76,18 @@ void PrintBalance(const Manifest& manifest) {
                         .c_str());
 }
 
+// JSON's null, and nothing in a table, if the manifest has none.
+nlohmann::ordered_json FingerprintOf(const Manifest& manifest, size_t tensor) {
+  const std::optional<uint64_t> fingerprint = manifest.fingerprint_of(tensor);
+  return fingerprint.has_value() ? nlohmann::ordered_json(FingerprintText(*fingerprint)) : nullptr;
+}
+
+// Null if the manifest has none.
+const TensorStatistics* StatisticsIn(const Manifest& manifest, size_t tensor) {
+  if (tensor >= manifest.summaries.size() || !HasStatistics(manifest.tensors[tensor].dtype)) return nullptr;
+  return &manifest.summaries[tensor].statistics;
+}
+
 }  // namespace
 
 std::string CommitTimeText(const Manifest& manifest) {
@@ -91,12 +108,24 @@ nlohmann::ordered_json ManifestToJson(const Manifest& manifest, const std::strin
   nlohmann::ordered_json json = SummaryToJson(manifest);
   json["data_directory"] = DataDirectory(manifest, root);
   json["tensors"] = nlohmann::ordered_json::array();
-  for (const ManifestTensor& tensor : manifest.tensors) {
+  for (size_t i = 0; i < manifest.tensors.size(); ++i) {
+    const ManifestTensor& tensor = manifest.tensors[i];
     nlohmann::ordered_json entry = {
         {"name", tensor.name},
         {"dtype", std::string(NameOf(tensor.dtype))},
         {"global_shape", std::vector<int64_t>(tensor.global_shape.begin(), tensor.global_shape.end())},
-        {"shards", tensor.shard_count}};
+        {"shards", tensor.shard_count},
+        {"fingerprint", FingerprintOf(manifest, i)}};
+    const TensorStatistics* statistics = StatisticsIn(manifest, i);
+    if (statistics != nullptr) {
+      entry["zeros"] = statistics->zeros;
+      entry["non_finite"] = statistics->non_finite;
+      // A tensor without a finite element has none of these.
+      const bool finite = statistics->min <= statistics->max;
+      entry["min"] = finite ? nlohmann::ordered_json(statistics->min) : nullptr;
+      entry["max"] = finite ? nlohmann::ordered_json(statistics->max) : nullptr;
+      entry["norm"] = std::sqrt(statistics->sum_squares);
+    }
     json["tensors"].push_back(std::move(entry));
   }
   json["objects"] = nlohmann::ordered_json::array();
@@ -148,12 +177,25 @@ void PrintSummary(const Manifest& manifest, const std::string& root) {
 }
 
 void PrintTensors(const Manifest& manifest) {
-  Table table({"TENSOR", "DTYPE", "SHAPE", "SHARDS"});
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    table.Add({tensor.name, std::string(NameOf(tensor.dtype)), ShapeToString(tensor.global_shape),
-               absl::StrCat(tensor.shard_count)});
+  Table table({"TENSOR", "DTYPE", "SHAPE", "SHARDS", "NORM", "MIN", "MAX", "FINGERPRINT"});
+  for (size_t i = 0; i < manifest.tensors.size(); ++i) {
+    const ManifestTensor& tensor = manifest.tensors[i];
+    std::vector<std::string> row = {tensor.name, std::string(NameOf(tensor.dtype)), ShapeToString(tensor.global_shape),
+                                    absl::StrCat(tensor.shard_count)};
+    const TensorStatistics* statistics = StatisticsIn(manifest, i);
+    const bool finite = statistics != nullptr && statistics->min <= statistics->max;
+    row.push_back(finite ? absl::StrFormat("%.4g", std::sqrt(statistics->sum_squares)) : "");
+    row.push_back(finite ? absl::StrFormat("%.4g", statistics->min) : "");
+    row.push_back(finite ? absl::StrFormat("%.4g", statistics->max) : "");
+    const std::optional<uint64_t> fingerprint = manifest.fingerprint_of(i);
+    row.push_back(fingerprint.has_value() ? FingerprintText(*fingerprint) : "");
+    const bool bad = statistics != nullptr && statistics->non_finite > 0;
+    if (bad) row.back() += absl::StrCat("  ", Counted(statistics->non_finite, "element"), " NaN or infinite");
+    table.Add(std::move(row), bad ? Colour::kYellow : Colour::kNone);
   }
-  for (const auto& [name, target] : manifest.aliases) table.Add({name, "alias", "= " + target, ""}, Colour::kDim);
+  for (const auto& [name, target] : manifest.aliases) {
+    table.Add({name, "alias", "= " + target, "", "", "", "", ""}, Colour::kDim);
+  }
   table.Print(stdout);
 }
 

@@ -158,10 +158,11 @@ function ofCommits({job, saves, summary, checkpoints, now}) {
         `See whether the training loop calls save. \`cairn save ${job.job}\` asks for one.`));
   }
   const warned = checkpoints.find((each) => each.state === "COMMITTED");
-  if (warned?.warning) {
+  for (const warning of warned?.warnings ?? []) {
     found.push(warn(
-        "warning", `Step ${warned.step} was committed with a warning. ${errorText(warned.warning)}`,
-        nextOf(warned.warning, "Replicas of tensors should be equal: look at the ranks that it names.")));
+        `warning-${warning.metadata?.alarm ?? warning.reason}`,
+        `Step ${warned.step} was committed with a warning. ${errorText(warning)}`,
+        nextOf(warning, "Look at the tensors and ranks that it names before you go on from this step.")));
   }
   return found;
 }

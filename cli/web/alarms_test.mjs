@@ -120,7 +120,7 @@ test("alarmsOf_AnOperationHangs_NamesWhomItWaitsFor", () => {
 });
 
 test("alarmsOf_TheLatestCheckpointHasAWarning_TellsIt", () => {
-  const warned = checkpoint(500, {warning: error("REPLICA_MISMATCH", "replicas differ", "Look.")});
+  const warned = checkpoint(500, {warnings: [error("REPLICA_MISMATCH", "replicas differ", "Look.")]});
   assert.match(
       only(alarms({checkpoints: [warned, checkpoint(400)]})),
       /^warn: Step 500 was committed with a warning. REPLICA_MISMATCH/);

@@ -30,7 +30,7 @@ const columnsFor = ({job, now, zone}) =>
        name: "state",
        cell: (each) =>
            [badge(...(STATES[each.state] ?? ["soft-mark", each.state.toLowerCase()])),
-            each.warning ? badge("warn", "▲ warning") : null]
+            each.warnings?.length ? badge("warn", "▲ warning") : null]
      },
      {
        name: "kept by",
@@ -69,7 +69,7 @@ function details(each, {job, zone}) {
   return [
     each.state === "SUPERSEDED" ? h("p", {}, "Superseded: the training has gone on from an older step since.") : null,
     each.error ? problem(each.error, "bad-text") : null,
-    each.warning ? problem(each.warning, "warn-text") : null,
+    (each.warnings ?? []).map((warning) => problem(warning, "warn-text")),
     h("dl", {},
       facts.filter(([, value]) => value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
     h("p", {}, h("a", {href: linkTo({job, view: "operations", step: each.step})}, "Saves and loads of this step")),

@@ -114,7 +114,9 @@ absl::StatusOr<Json> PageQuestions::Checkpoints(const std::string& name) {
   for (auto each = listed.rbegin(); each != listed.rend(); ++each) {
     Json& entry = checkpoints.emplace_back(ListedToJson(*each));
     if (entry.contains("error")) TellNext(entry["error"], each->error());
-    if (entry.contains("warning")) TellNext(entry["warning"], each->warning());
+    for (int i = 0; i < each->warnings_size(); ++i) {
+      TellNext(entry["warnings"][static_cast<size_t>(i)], each->warnings(i));
+    }
   }
   return Json{{"checkpoints", std::move(checkpoints)}};
 }

@@ -118,7 +118,7 @@ test("pageOf_Checkpoints_ShowTagsPinsMetricsAndMarks", () => {
   const checkpoints = [
     checkpoint(300, {tags: ["best", "new-data"], metrics: {loss: 0.123456789, accuracy: 0.5, rate: 3}}),
     checkpoint(200, {pinned: true, state: "SUPERSEDED"}), damaged(150),
-    checkpoint(100, {warning: error("REPLICA_MISMATCH", "replicas differ", "Look.")})
+    checkpoint(100, {warnings: [error("REPLICA_MISMATCH", "replicas differ", "Look.")]})
   ];
   const page = shown(known({checkpoints}, {view: "checkpoints", step: 100}));
   for (const text
@@ -165,7 +165,7 @@ test("pageOf_HostileNames_StayText", () => {
           error: error(evil, evil)
         }),
         checkpoints:
-            [checkpoint(100, {tags: [evil], metrics: {[evil]: 1}, warning: error(evil, evil, evil), state: evil})],
+            [checkpoint(100, {tags: [evil], metrics: {[evil]: 1}, warnings: [error(evil, evil, evil)], state: evil})],
         timelines:
             [{...failedSave(1, 100, 20), kind: "save", result: evil, error: error(evil, evil, evil), begin_time: evil}]
       },

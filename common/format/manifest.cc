@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/format/corrupt_outcome.h"
+#include "common/tensor/fingerprint.h"
 #include "common/tensor/flat_range.h"
 
 namespace cairn {
@@ -38,6 +39,13 @@ StoredItem Manifest::item_of(const ManifestShard& shard) const {
 StoredItem Manifest::item_of(const ManifestObject& object) {
   const auto slot = static_cast<int64_t>(object.slot_bytes);
   return {object.name, DType::kUint8, {slot}, {{0}, {slot}}, std::nullopt, true, object.rank};
+}
+
+std::optional<uint64_t> Manifest::fingerprint_of(size_t tensor) const {
+  if (tensor >= summaries.size()) return std::nullopt;
+  const auto elements = static_cast<uint64_t>(ElementCount(tensors[tensor].global_shape).value_or(0));
+  return FingerprintFromParts(summaries[tensor].fingerprint_parts,
+                              elements * static_cast<uint64_t>(BytesOf(tensors[tensor].dtype)));
 }
 
 std::string Manifest::path_of(const ManifestFile& file) const {

@@ -12,11 +12,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/format/alarm.h"
 #include "common/format/full_name.h"
 #include "common/format/metric.h"
 #include "common/format/stored_item.h"
+#include "common/format/tensor_history.h"
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
+#include "common/tensor/summary.h"
 
 namespace cairn {
 
@@ -103,13 +106,17 @@ struct Manifest {
   std::string plan_digest;
   Lineage lineage;
   std::vector<Metric> metrics;  // by name; one of each name
-  // Says which replicas of tensors differed; empty if none was found to differ.
-  std::string replica_mismatch;
+  std::vector<Alarm> alarms;    // what looks wrong in the state
   std::vector<std::string> layout_digests;
   std::vector<uint32_t> rank_layout;
   std::vector<std::string> nodes;
   std::vector<uint32_t> rank_node;
   std::vector<ManifestTensor> tensors;  // by name
+  // Either of these is parallel to `tensors`, or empty: agents did not report it, or an earlier version saved it.
+  std::vector<TensorSummary> summaries;
+  std::vector<TensorHistory> histories;
+  // The same of objects, by name; empty together with `histories`. An object of ranks has changed if one rank's has.
+  std::vector<TensorHistory> object_histories;
   std::vector<ManifestFile> files;
   std::vector<ManifestShard> shards;
   std::vector<int64_t> dims;
@@ -123,6 +130,8 @@ struct Manifest {
   // Returns the shard as its bin holds it.
   StoredItem item_of(const ManifestShard& shard) const;
   static StoredItem item_of(const ManifestObject& object);
+  // Returns the fingerprint of tensor number `tensor`; nothing if the manifest has none.
+  std::optional<uint64_t> fingerprint_of(size_t tensor) const;
   // Returns the path below the job's directory: "000000000042/0001/rank00003-bin01.safetensors".
   std::string path_of(const ManifestFile& file) const;
   uint64_t total_bytes() const;

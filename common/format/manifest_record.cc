@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/format/corrupt_outcome.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/summary_columns.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -36,7 +37,10 @@ absl::Status ReadWorld(const v1::ManifestRecord& record, Manifest& manifest) {
   if (record.has_continues_step()) manifest.lineage.continues_step = record.continues_step();
   manifest.lineage.parent_line = record.parent_line();
   manifest.lineage.sequence = record.sequence();
-  manifest.replica_mismatch = record.replica_mismatch();
+  if (!record.replica_mismatch().empty()) {
+    manifest.alarms.push_back({std::string(alarm::kReplicasDiffer), record.replica_mismatch()});
+  }
+  for (const v1::AlarmRecord& alarm : record.alarms()) manifest.alarms.push_back({alarm.kind(), alarm.message()});
   if (record.metric_names_size() != record.metric_values_size()) return CorruptOutcome("the number of metrics");
   for (int i = 0; i < record.metric_names_size(); ++i) {
     manifest.metrics.push_back({record.metric_names(i), record.metric_values(i)});
@@ -89,6 +93,26 @@ absl::Status ReadTensors(const v1::ManifestRecord& record, Manifest& manifest) {
   }
   if (dim != record.tensor_dims_size()) return CorruptOutcome("the number of dimensions");
   if (shards != static_cast<uint64_t>(record.shard_checksums_size())) return CorruptOutcome("the number of shards");
+  return absl::OkStatus();
+}
+
+// Reads what is kept of tensors and objects beside their bytes.
+absl::Status ReadSummaries(const v1::ManifestRecord& record, Manifest& manifest) {
+  const auto tensors = static_cast<int>(manifest.tensors.size());
+  if (record.has_summaries()) {
+    if (!HasSummaries(record.summaries(), tensors)) return CorruptOutcome("the columns of the summaries");
+    for (int i = 0; i < tensors; ++i) {
+      manifest.summaries.push_back(
+          SummaryAt(record.summaries(), i, manifest.tensors[static_cast<size_t>(i)].dtype));
+    }
+  }
+  if (!record.has_histories() && !record.has_object_histories()) return absl::OkStatus();
+  const int objects = record.object_names_size();
+  if (!HasHistories(record.histories(), tensors) || !HasHistories(record.object_histories(), objects)) {
+    return CorruptOutcome("the columns of the histories");
+  }
+  for (int i = 0; i < tensors; ++i) manifest.histories.push_back(HistoryAt(record.histories(), i));
+  for (int i = 0; i < objects; ++i) manifest.object_histories.push_back(HistoryAt(record.object_histories(), i));
   return absl::OkStatus();
 }
 
@@ -246,7 +270,11 @@ void WriteManifestRecord(const Manifest& manifest, v1::ManifestRecord& record) {
   if (manifest.lineage.continues_step.has_value()) record.set_continues_step(*manifest.lineage.continues_step);
   record.set_parent_line(manifest.lineage.parent_line);
   record.set_sequence(manifest.lineage.sequence);
-  record.set_replica_mismatch(manifest.replica_mismatch);
+  for (const Alarm& alarm : manifest.alarms) {
+    v1::AlarmRecord& entry = *record.add_alarms();
+    entry.set_kind(alarm.kind);
+    entry.set_message(alarm.message);
+  }
   for (const Metric& metric : manifest.metrics) {
     record.add_metric_names(metric.name);
     record.add_metric_values(metric.value);
@@ -261,6 +289,11 @@ void WriteManifestRecord(const Manifest& manifest, v1::ManifestRecord& record) {
     record.add_tensor_ndims(static_cast<uint32_t>(tensor.global_shape.size()));
     for (int64_t dim : tensor.global_shape) record.add_tensor_dims(dim);
     record.add_tensor_shard_counts(tensor.shard_count);
+  }
+  for (const TensorSummary& summary : manifest.summaries) AppendSummary(summary, *record.mutable_summaries());
+  for (const TensorHistory& history : manifest.histories) AppendHistory(history, *record.mutable_histories());
+  for (const TensorHistory& history : manifest.object_histories) {
+    AppendHistory(history, *record.mutable_object_histories());
   }
   int rank = 0;
   for (const ManifestFile& file : manifest.files) {
@@ -339,6 +372,7 @@ absl::StatusOr<Manifest> ReadManifestRecord(const v1::ManifestRecord& record) {
   CAIRN_RETURN_IF_ERROR(ReadFiles(record, manifest));
   CAIRN_RETURN_IF_ERROR(ReadShards(record, manifest));
   CAIRN_RETURN_IF_ERROR(ReadObjects(record, manifest));
+  CAIRN_RETURN_IF_ERROR(ReadSummaries(record, manifest));
   if (record.alias_names_size() != record.alias_targets_size()) return CorruptOutcome("the columns of the aliases");
   for (int i = 0; i < record.alias_names_size(); ++i) {
     manifest.aliases.emplace_back(record.alias_names(i), record.alias_targets(i));

@@ -66,6 +66,9 @@ constexpr ReasonInfo kTable[] = {
      "If each rank holds a slice of its own, declare it with its offset. If each rank has a tensor of its own, wrap it "
      "in cairn.per_rank, or give it a name for each rank if it is larger than 1 MiB. If they should be equal, load a "
      "step from before they parted, and look at the ranks that the message names: seeds, data order, hardware."},
+    {Reason::kStateAlarm, "STATE_ALARM", absl::StatusCode::kFailedPrecondition,
+     "The state of a committed checkpoint looks wrong. The checkpoint is kept, and can be loaded.",
+     "Read what docs/trust.md says of the alarm."},
     {Reason::kNamesDropped, "NAMES_DROPPED", absl::StatusCode::kFailedPrecondition,
      "The last committed step had names that this save lacks.",
      "Put them back (offloaded optimizer states?), or save with allow_dropped_names=True."},

@@ -37,6 +37,7 @@ enum class Reason {
   kShapeMismatch,
   kDtypeMismatch,
   kReplicaMismatch,
+  kStateAlarm,
   kNamesDropped,
   kNameCollision,
   kAliasUnresolved,

@@ -44,9 +44,9 @@ FingerprintPart::FingerprintPart(std::span<const int64_t> global_shape, const Bo
     inner += static_cast<uint64_t>(box.shape[axis] - 1) * stride;
   }
   run_left_ = run_bytes_ - within * element;
-  uint64_t total = element;
-  for (const int64_t size : global_shape) total *= static_cast<uint64_t>(size);
-  behind_ = total - (begin + within) * element;
+  total_ = element;
+  for (const int64_t size : global_shape) total_ *= static_cast<uint64_t>(size);
+  behind_ = total_ - (begin + within) * element;
 }
 
 void FingerprintPart::NextRun() {
@@ -64,10 +64,15 @@ void FingerprintPart::NextRun() {
   run_left_ = run_bytes_;
 }
 
+uint64_t FingerprintPart::NextRunBytes() {
+  if (left_ == 0) return 0;
+  if (run_left_ == 0) NextRun();
+  return std::min(run_left_, left_);
+}
+
 void FingerprintPart::Add(const char* bytes, size_t size) {
   while (size > 0 && left_ > 0) {
-    if (run_left_ == 0) NextRun();
-    const uint64_t count = std::min({uint64_t{size}, run_left_, left_});
+    const uint64_t count = std::min(uint64_t{size}, NextRunBytes());
     remainder_ = ExtendRemainder64(remainder_, bytes, count);
     bytes += count;
     size -= count;

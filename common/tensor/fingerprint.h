@@ -28,6 +28,11 @@ class FingerprintPart {
 
   // Takes the next bytes of the part; pieces may end anywhere. It takes at most as many as the part has.
   void Add(const char* bytes, size_t size);
+  // Returns how many of the next bytes of the part, at least 1, lie together in the tensor; 0 after the last one.
+  uint64_t NextRunBytes();
+  // Returns where the next byte stands among the tensor's, row-major. Call it after NextRunBytes has returned more than
+  // 0.
+  uint64_t position() const { return total_ - behind_; }
   // Returns the part, after all its bytes have come.
   uint64_t Value() const;
 
@@ -48,6 +53,7 @@ class FingerprintPart {
   uint64_t run_left_ = 0;
   uint64_t left_ = 0;    // bytes of the part
   uint64_t behind_ = 0;  // bytes of the tensor behind those that have come
+  uint64_t total_ = 0;   // bytes of the tensor
   uint64_t remainder_ = 0;
 };
 

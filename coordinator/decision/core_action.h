@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/format/manifest.h"
+#include "coordinator/alarms/alarm_policy.h"
 #include "store/read/stored_attempt.h"
 #include "store/write/attempt_requests.h"
 #include "store/write/step_requests.h"
@@ -51,6 +52,8 @@ struct MakeManifest {
   bool replicas_must_match = false;
   Lineage lineage;              // stands in the manifest
   std::vector<Metric> metrics;  // stand in the manifest, in any order here
+  AlarmPolicy alarms;
+  std::optional<int64_t> builds_on;  // the newest committed step on which the training builds
   uint64_t ticket = 0;
 };
 
@@ -119,7 +122,7 @@ struct MadeManifest {
   std::shared_ptr<const std::string> manifest;
   uint64_t bytes = 0;
   BinFiles bins;
-  absl::Status warning;  // replicas of tensors that differ
+  std::vector<Alarm> alarms;  // which stand in it
 };
 
 struct PlannedLoad {

@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "common/process/log.h"
+#include "coordinator/alarms/alarm_policy.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/membership/layout_table.h"
@@ -34,6 +35,7 @@ struct DecisionOptions {
   // thread that another call held up.
   absl::Duration storage_patience() const { return 2 * storage_timeout; }
   ReplicaCheck check_replicas = ReplicaCheck::kFirst;
+  AlarmPolicy alarms;
   // The path at which the coordinator sees its checkpoints, for people.
   std::string root;
   // The word that agents must read below their own roots (store/root/root_proof.h). If it is empty, they are not

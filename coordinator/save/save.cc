@@ -1,9 +1,11 @@
 #include "coordinator/save/save.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/enum_text.h"
+#include "common/format/alarm.h"
 #include "common/status/reason.h"
 #include "coordinator/decision/plan_table.h"
 
@@ -242,12 +244,25 @@ void Save::AdvanceForward(const JobContext& context) {
     make.replica_checksum.emplace_back(rank.state.replica_checksums().begin(), rank.state.replica_checksums().end());
   }
   make.replicas_must_match = check_replicas_;
-  make.lineage = context.lineage->Next(ResumedFrom(ranks_.front().state));
+  const std::optional<ResumePoint> resumed = ResumedFrom(ranks_.front().state);
+  make.lineage = context.lineage->Next(resumed);
+  make.alarms = context.options.alarms;
+  make.builds_on = BuildsOn(resumed, context);
   for (const v1::Metric& metric : ranks_.front().state.metrics())
     make.metrics.push_back({metric.name(), metric.value()});
   manifest_ticket_ = make.ticket = context.NewTicket();
   manifest_time_ = context.now;
   context.Do(std::move(make));
+}
+
+std::optional<int64_t> Save::BuildsOn(const std::optional<ResumePoint>& resumed, const JobContext& context) const {
+  if (context.known_steps == nullptr) return std::nullopt;
+  const std::set<int64_t> left_behind = context.lineage->LeftBehindBy(resumed);
+  std::optional<int64_t> newest;
+  for (const int64_t step : context.known_steps->committed) {
+    if (step < step_ && !left_behind.contains(step)) newest = step;
+  }
+  return newest;
 }
 
 void Save::AdvancePlan(const JobContext& context) {
@@ -327,10 +342,14 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
     entry->replicas_checked = true;
   }
   manifest_ = *made;
-  if (made->warning.ok()) return;
-  warning_ = Annotate(made->warning, absl::StrCat(context.job, "@", step_, " attempt ", attempt_),
-                      {{"job", context.job}, {"step", absl::StrCat(step_)}, {"attempt", absl::StrCat(attempt_)}});
-  context.Log(LogLevel::kWarn, "replicas_differ", {{"step", step_}, {"attempt", attempt_}, {"warning", warning_}});
+  for (const Alarm& alarm : made->alarms) {
+    absl::Status warning = AlarmStatus(alarm, context.job, step_);
+    if (context.options.alarms.LevelOf(alarm.kind) == AlarmPolicy::Level::kFail) {
+      warning = WithMetadata(warning, {{"fail", "yes"}});
+    }
+    context.Log(LogLevel::kWarn, "alarm", {{"step", step_}, {"attempt", attempt_}, {"alarm", alarm.kind}, {"warning", warning}});
+    warnings_.push_back(std::move(warning));
+  }
 }
 
 }  // namespace cairn

@@ -91,8 +91,8 @@ class Save {
   uint64_t end_revision() const { return end_revision_; }
   // Says why it is or was aborted.
   const absl::Status& error() const { return error_; }
-  // Says that replicas of tensors differed, which does not end the save.
-  const absl::Status& warning() const { return warning_; }
+  // What looks wrong in the state, which does not end the save.
+  const std::vector<absl::Status>& warnings() const { return warnings_; }
   // Returns STORAGE_STALLED if the outcome has been unknown for longer than the storage timeout. OK otherwise.
   const absl::Status& stalled() const { return stalled_; }
   uint32_t attempt() const { return attempt_; }
@@ -214,6 +214,8 @@ class Save {
   bool CheckExchange(const JobContext& context);
   void AdvanceOnce(const Before& before, const JobContext& context);
   void AdvanceForward(const JobContext& context);
+  // Returns the newest committed step on which a save of a training that has resumed so builds.
+  std::optional<int64_t> BuildsOn(const std::optional<ResumePoint>& resumed, const JobContext& context) const;
   void AdvancePlan(const JobContext& context);
   void TakePlan(const SavePlanEntry& entry, const JobContext& context);
   void AdvanceCommit(const Before& before, const JobContext& context);
@@ -226,6 +228,7 @@ class Save {
   void SetPhase(v1::Phase::Value phase, const JobContext& context);
   void Commit(const StoredAttempt& outcome, const JobContext& context);
   void End(v1::Phase::Value phase, const JobContext& context);
+  std::vector<std::string> AlarmKinds() const;
   // Notes to whom a reply is pending, when the save has been aborted.
   void OpenReplies(const JobContext& context);
 
@@ -259,7 +262,7 @@ class Save {
   uint64_t manifest_ticket_ = 0;
   absl::Time manifest_time_ = absl::InfiniteFuture();
   std::optional<MadeManifest> manifest_;
-  absl::Status warning_;
+  std::vector<absl::Status> warnings_;
   // The ticket of the last put that was not answered; 0 for none. An answer to an earlier put counts too, if it says
   // what stands.
   uint64_t outcome_ticket_ = 0;

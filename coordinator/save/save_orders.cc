@@ -32,7 +32,7 @@ void Save::TellOutcome(v1::SaveOrder& order) const {
     order.set_phase(v1::Phase::COMMITTED);
     order.set_bytes(outcome_.bytes);
     order.set_world_size(outcome_.world_size);
-    if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
+    for (const absl::Status& warning : warnings_) *order.add_warnings() = StatusToProto(warning);
     SetTimestamp(outcome_.time, *order.mutable_commit_time());
   } else {
     order.set_phase(v1::Phase::ABORTED);
@@ -58,6 +58,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       order.set_sample_replicas(context.options.check_replicas != ReplicaCheck::kNever);
       if (!stalled_.ok()) *order.mutable_stalled() = StatusToProto(stalled_);
       order.set_phase(attempt_ == 0 ? v1::Phase::STAGING : v1::Phase::WRITING);
+      order.set_summarize(context.options.alarms.wanted());
       if (static_cast<size_t>(member.rank) < moving_.size() && moving_[static_cast<size_t>(member.rank)]) {
         order.set_transfer_token(plan_.transfer_token);
       }

@@ -221,7 +221,8 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, const JobConte
 void Save::End(v1::Phase::Value phase, const JobContext& context) {
   const bool committed = phase == v1::Phase::COMMITTED;
   timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? outcome_.bytes : plan_.bytes,
-                     ranks_.size(), committed ? absl::OkStatus() : error_},
+                     ranks_.size(), committed ? absl::OkStatus() : error_,
+                     committed ? AlarmKinds() : std::vector<std::string>()},
                     context.now);
   context.effects.timelines.push_back(timeline_);
   end_revision_ = context.revision;
@@ -242,6 +243,12 @@ void Save::End(v1::Phase::Value phase, const JobContext& context) {
   stalled_ = absl::OkStatus();
   given_up_ = absl::OkStatus();
   SetPhase(phase, context);
+}
+
+std::vector<std::string> Save::AlarmKinds() const {
+  std::vector<std::string> kinds;
+  for (const absl::Status& warning : warnings_) kinds.push_back(MetadataOf(warning)["alarm"]);
+  return kinds;
 }
 
 void Save::OpenReplies(const JobContext& context) {

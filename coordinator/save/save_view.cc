@@ -206,7 +206,7 @@ v1::Checkpoint SaveView::Checkpoint(const JobContext& context, const ShownRanks&
     view.set_bytes(save_.outcome().bytes);
     view.set_world_size(save_.outcome().world_size);
     SetTimestamp(save_.outcome().time, *view.mutable_commit_time());
-    if (!save_.warning().ok()) *view.mutable_warning() = StatusToProto(save_.warning());
+    for (const absl::Status& warning : save_.warnings()) *view.add_warnings() = StatusToProto(warning);
   }
   SetTimestamp(save_.created_wall(), *view.mutable_create_time());
   save_.exchange().Describe(view);

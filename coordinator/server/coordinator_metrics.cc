@@ -69,7 +69,11 @@ CoordinatorMetrics::CoordinatorMetrics(std::function<Now()> now)
       leases_ended_(BuildCounter()
                         .Name("cairn_leases_ended_total")
                         .Help("Agents that were not heard for a lease, and count as lost.")
-                        .Register(registry_)) {}
+                        .Register(registry_)),
+      alarms_(BuildCounter()
+                  .Name("cairn_alarms_total")
+                  .Help("Alarms of committed saves, by kind: something in the state looks wrong")
+                  .Register(registry_)) {}
 
 std::string CoordinatorMetrics::JobLabel(const std::string& job) const {
   MutexLock lock(mutex_);
@@ -110,6 +114,7 @@ void CoordinatorMetrics::Observe(const OperationTimeline& timeline) {
   bytes_.Add(labels).Increment(static_cast<double>(end.bytes));
   seconds_.Add(labels, DurationBuckets()).Observe(absl::ToDoubleSeconds(timeline.duration()));
   if (timeline.kind() != v1::Timeline::SAVE) return;
+  for (const std::string& alarm : end.alarms) alarms_.Add({{kJobLabel, job}, {"kind", alarm}}).Increment();
   last_commit_time_.Add({{kJobLabel, job}}).Set(absl::ToDoubleSeconds(timeline.end_wall() - absl::UnixEpoch()));
   last_commit_step_.Add({{kJobLabel, job}}).Set(static_cast<double>(end.step.value_or(0)));
 }

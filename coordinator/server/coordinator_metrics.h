@@ -67,6 +67,7 @@ class CoordinatorMetrics final : public prometheus::Collectable {
   prometheus::Family<prometheus::Gauge>& last_commit_time_;
   prometheus::Family<prometheus::Gauge>& last_commit_step_;
   prometheus::Family<prometheus::Counter>& leases_ended_;
+  prometheus::Family<prometheus::Counter>& alarms_;
 };
 
 }  // namespace cairn

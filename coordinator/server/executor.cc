@@ -173,13 +173,16 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   manifest.metrics = action.metrics;
   std::sort(manifest.metrics.begin(), manifest.metrics.end(),
             [](const Metric& a, const Metric& b) { return a.name < b.name; });
-  manifest.replica_mismatch = std::string(differing.ToStatus().message());
+  watch_.Look(job, action.alarms, action.builds_on, manifest);
+  if (!differing.empty() && action.alarms.LevelOf(alarm::kReplicasDiffer) != AlarmPolicy::Level::kOff) {
+    manifest.alarms.push_back({std::string(alarm::kReplicasDiffer), std::string(differing.ToStatus().message())});
+  }
   auto bins = std::make_shared<std::vector<BinFile>>();
   for (const ManifestFile& file : manifest.files) {
     bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.header_bytes + file.data_bytes});
   }
   return MadeManifest{std::make_shared<const std::string>(EncodeOutcome(manifest)), manifest.total_bytes(),
-                      std::move(bins), differing.ToStatus()};
+                      std::move(bins), manifest.alarms};
 }
 
 PutAnswer Executor::Run(const std::string& job, const PutOutcome& action) {

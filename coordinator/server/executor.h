@@ -14,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/plan_store.h"
+#include "coordinator/server/state_watch.h"
 #include "coordinator/server/transfer_secret.h"
 #include "store/mirror/mirror.h"
 #include "store/read/checkpoint_store.h"
@@ -34,7 +35,8 @@ class Executor {
         plans_(plans),
         secret_(std::move(secret)),
         clock_(clock),
-        mirror_(mirror) {}
+        mirror_(mirror),
+        watch_(checkpoints) {}
 
   absl::StatusOr<StoredAttempts> Run(const std::string& job, const RecoverJob& action);
   absl::StatusOr<StoredAttempts> Run(const std::string& job, const ReadStep& action);
@@ -79,6 +81,7 @@ class Executor {
   const TransferSecret secret_;
   const Clock& clock_;
   Mirror* const mirror_;
+  StateWatch watch_;
   Mutex mutex_;
   std::set<std::string> first_starts_ ABSL_GUARDED_BY(mutex_);  // jobs that NoteFirstStart has looked at
 };

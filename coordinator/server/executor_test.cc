@@ -20,6 +20,7 @@
 #include "common/base/fake_clock.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/outcome.h"
+#include "common/format/summary_columns.h"
 #include "common/status/reason.h"
 #include "planner/layout/layout_description.h"
 #include "store/mirror/mirror.h"
@@ -332,13 +333,46 @@ TEST_F(ExecutorTest, MakeManifest_ReplicasDiffer_WarnsOrRefuses) {
   v1::ReplicaChecksum& replica = make.replica_checksum[static_cast<size_t>(holder)].emplace_back();
   replica.set_item(0);
   replica.set_crc32c(77);
-  EXPECT_TRUE(executor_->Run(kJob, make)->warning.ok()) << "they are equal";
+  EXPECT_TRUE(executor_->Run(kJob, make)->alarms.empty()) << "they are equal";
   make.replica_checksum[static_cast<size_t>(holder)][0].set_crc32c(78);
   const auto made = executor_->Run(kJob, make);
   ASSERT_TRUE(made.ok()) << made.status();
-  EXPECT_TRUE(HasReason(made->warning, Reason::kReplicaMismatch)) << made->warning;
+  ASSERT_EQ(made->alarms.size(), 1u);
+  EXPECT_EQ(made->alarms[0].kind, alarm::kReplicasDiffer);
+  EXPECT_NE(made->alarms[0].message.find("tensor w"), std::string::npos) << made->alarms[0].message;
   make.replicas_must_match = true;
   EXPECT_TRUE(HasReason(executor_->Run(kJob, make).status(), Reason::kReplicaMismatch));
+}
+
+// Sets what the writers report of their only tensor.
+void Summarize(MakeManifest& make, uint64_t parts) {
+  for (v1::WriteResult& result : make.result) {
+    for (v1::FileResult& file : *result.mutable_files()) {
+      file.clear_summaries();
+      for (int i = 0; i < file.item_checksums_size(); ++i) {
+        TensorSummary summary;
+        summary.fingerprint_parts = parts++;
+        AppendSummary(summary, *file.mutable_summaries());
+      }
+    }
+  }
+}
+
+TEST_F(ExecutorTest, MakeManifest_SummariesOfAllRanks_StandInTheManifest) {
+  const PlannedSave plan = PlanSaveOf(LayoutsOf({"a"}));
+  MakeManifest make = Written(10, 1, plan);
+  Summarize(make, 5);
+  const auto outcome = DecodeOutcome(*executor_->Run(kJob, make)->manifest);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  const auto& manifest = std::get<Manifest>(*outcome);
+  ASSERT_EQ(manifest.summaries.size(), 1u);
+  EXPECT_EQ(manifest.summaries[0].fingerprint_parts, 5u ^ 6u);
+  EXPECT_EQ(manifest.histories.size(), 1u);
+  make.result[1].mutable_files(0)->clear_summaries();
+  EXPECT_TRUE(std::get<Manifest>(*DecodeOutcome(*executor_->Run(kJob, make)->manifest)).summaries.empty())
+      << "an agent of an earlier version";
+  make.result[1].mutable_files(0)->mutable_summaries()->add_zeros(1);
+  EXPECT_TRUE(HasReason(executor_->Run(kJob, make).status(), Reason::kBadRequest));
 }
 
 TEST_F(ExecutorTest, MakeManifest_AFileOfAnotherLength_IsRefused) {

@@ -198,6 +198,7 @@ v1::Timeline OperationTimeline::View() const {
   SetDuration(duration(), *view.mutable_duration());
   if (!end_.error.ok()) *view.mutable_error() = StatusToProto(end_.error);
   view.set_bytes(end_.bytes);
+  for (const std::string& alarm : end_.alarms) view.add_alarms(alarm);
   view.set_world_size(static_cast<uint32_t>(end_.world_size));
   for (const Stretch& stretch : stretches_) {
     v1::TimelineSpan& span = *view.add_spans();

@@ -61,6 +61,7 @@ class OperationTimeline {
     uint64_t bytes = 0;
     size_t world_size = 0;
     absl::Status error;  // also if it ended before a rank had called: then nothing is told of ranks
+    std::vector<std::string> alarms;  // kinds, of a save that was committed
   };
   void Finish(End end, absl::Time now);
 

@@ -10,12 +10,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/crc64.h"
 #include "common/base/digest.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/tensor/fingerprint.h"
 #include "foreign/compare/difference.h"
 #include "foreign/read/source/object_text.h"
 #include "foreign/read/torch/torch_value.h"
@@ -50,7 +52,13 @@ absl::StatusOr<std::map<std::string, WholeTensor>> NamesOf(const ComparedCheckpo
 }
 
 ComparedItem Describe(const WholeTensor& tensor) {
-  return {tensor.plain.dtype, tensor.plain.shape, BytesOfTensor(tensor), ""};
+  return {tensor.plain.dtype, tensor.plain.shape, BytesOfTensor(tensor), std::nullopt, ""};
+}
+
+// Returns the fingerprint that a manifest has of a tensor; nothing if it has none, or if a mapping makes the tensor.
+std::optional<uint64_t> StoredFingerprint(const ComparedCheckpoint& side, const WholeTensor& tensor) {
+  if (side.choice.mapping.has_value() || tensor.links.size() != 1) return std::nullopt;
+  return side.manifest->fingerprint_of(static_cast<size_t>(tensor.links[0].source));
 }
 
 // A tensor that both sides have, while it is compared.
@@ -58,9 +66,10 @@ struct Pair {
   size_t name = 0;  // index of the answer
   const WholeTensor* first = nullptr;
   const WholeTensor* second = nullptr;
-  RunningDigest digest;
-  // Set at the first difference; before it the digests of both sides are equal.
-  std::unique_ptr<RunningDigest> other;
+  // Of the bytes that were compared: see common/base/crc64.h.
+  uint64_t remainder = 0;
+  // Set at the first difference; before it the remainders of both sides are equal.
+  std::optional<uint64_t> other;
 };
 
 class Comparer {
@@ -110,10 +119,16 @@ class Comparer {
   void MakePairs(const std::map<std::string, WholeTensor>& ours, const std::map<std::string, WholeTensor>& theirs) {
     for (size_t i = 0; i < names_.size(); ++i) {
       if (names_[i].difference != Difference::kNone) continue;
+      const WholeTensor &our = ours.at(names_[i].name), &their = theirs.at(names_[i].name);
+      const std::optional<uint64_t> stored = StoredFingerprint(first_, our);
+      if (stored.has_value() && stored == StoredFingerprint(second_, their)) {
+        names_[i].first->fingerprint = names_[i].second->fingerprint = stored;
+        continue;
+      }
       auto pair = std::make_unique<Pair>();
       pair->name = i;
-      pair->first = &ours.at(names_[i].name);
-      pair->second = &theirs.at(names_[i].name);
+      pair->first = &our;
+      pair->second = &their;
       total_ += names_[i].first->bytes;
       largest_ = std::max(largest_, names_[i].first->bytes);
       pairs_.push_back(std::move(pair));
@@ -160,8 +175,8 @@ class Comparer {
     if (filled > 0) CAIRN_RETURN_IF_ERROR(flush());
     for (const auto& pair : pairs_) {
       ComparedName& name = names_[pair->name];
-      name.first->digest = pair->digest.Finish();
-      name.second->digest = pair->other == nullptr ? name.first->digest : pair->other->Finish();
+      name.first->fingerprint = FingerprintFromParts(pair->remainder, name.first->bytes);
+      name.second->fingerprint = FingerprintFromParts(pair->other.value_or(pair->remainder), name.second->bytes);
     }
     return absl::OkStatus();
   }
@@ -184,12 +199,12 @@ class Comparer {
     const char *ours = windows_[0].data() + part.at, *theirs = windows_[1].data() + part.at;
     if (std::memcmp(ours, theirs, elements * width) != 0) {
       ComparedName& name = names_[pair.name];
-      if (pair.other == nullptr) pair.other = std::make_unique<RunningDigest>(pair.digest);
+      if (!pair.other.has_value()) pair.other = pair.remainder;
       const DType dtype = pair.first->plain.dtype;
       CountDifferences(ours, theirs, elements, width, static_cast<uint64_t>(part.begin), name, dtype);
     }
-    pair.digest.Add({ours, elements * width});
-    if (pair.other != nullptr) pair.other->Add({theirs, elements * width});
+    pair.remainder = ExtendRemainder64(pair.remainder, ours, elements * width);
+    if (pair.other.has_value()) pair.other = ExtendRemainder64(*pair.other, theirs, elements * width);
   }
 
   // Counts differing elements of `width` bytes; for an object these are its bytes.

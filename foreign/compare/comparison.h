@@ -1,4 +1,4 @@
-// Compares two checkpoints tensor by tensor, whatever their layouts, and gives a digest of each tensor.
+// Compares two checkpoints tensor by tensor, whatever their layouts, and gives each tensor's fingerprint.
 #ifndef CAIRN_FOREIGN_COMPARE_COMPARISON_H_
 #define CAIRN_FOREIGN_COMPARE_COMPARISON_H_
 
@@ -39,9 +39,9 @@ struct ComparedItem {
   DType dtype = DType::kUnspecified;  // not set for an object
   Shape shape;
   uint64_t bytes = 0;
-  // The SHA-256 of a tensor's elements, row-major and without gaps, or of an object's canonical bytes
-  // (CanonicalObject). Empty if the bytes were not read: they are read only if both sides have the name with the same
-  // dtype and shape.
+  // A tensor's fingerprint (common/tensor/fingerprint.h), if both sides have the name with the same dtype and shape.
+  std::optional<uint64_t> fingerprint;
+  // The SHA-256 of an object's canonical bytes (CanonicalObject), if both sides have the name; else empty.
   std::string digest;
 };
 
@@ -76,7 +76,8 @@ struct CompareOptions {
 // Compares bits: two NaNs are the same if their bits are, and 0.0 and -0.0 differ. Returns the tensors, then the
 // objects, each by name. Second names of tied weights count as names, unless both sides have the same one for the same
 // target. Objects are compared by their canonical bytes (CanonicalObject); values of DCP directories are first encoded
-// as Cairn would store them. Every block is verified if its side has checksums. CANCELLED (INTERRUPTED).
+// as Cairn would store them. Tensors of which both manifests have the same fingerprint are not read. Every block that is
+// read is verified if its side has checksums. CANCELLED (INTERRUPTED).
 // RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
 absl::StatusOr<std::vector<ComparedName>> CompareCheckpoints(const ComparedCheckpoint& first,
                                                              const ComparedCheckpoint& second,

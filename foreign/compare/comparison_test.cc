@@ -9,12 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "common/base/digest.h"
+#include "common/base/crc64.h"
 #include "common/status/reason.h"
 #include "foreign/read/foreign_directory.h"
 
 namespace cairn {
 namespace {
+
+uint64_t Fingerprint(std::string_view bytes) {
+  return Crc64FromRemainder(ExtendRemainder64(0, bytes.data(), bytes.size()), bytes.size());
+}
 
 class ComparisonTest : public testing::Test {
  protected:
@@ -46,11 +50,11 @@ class ComparisonTest : public testing::Test {
   std::string top_;
 };
 
-TEST_F(ComparisonTest, CompareCheckpoints_SameBytes_GivesTheirDigest) {
+TEST_F(ComparisonTest, CompareCheckpoints_SameBytes_GivesTheirFingerprint) {
   const ComparedName same = Compare(Write("a", "U8", "[2,3]", "abcdef"), Write("b", "U8", "[2,3]", "abcdef"));
   EXPECT_EQ(same.difference, Difference::kNone);
-  EXPECT_EQ(same.first->digest, Digest("abcdef"));
-  EXPECT_EQ(same.second->digest, Digest("abcdef"));
+  EXPECT_EQ(same.first->fingerprint, Fingerprint("abcdef"));
+  EXPECT_EQ(same.second->fingerprint, Fingerprint("abcdef"));
 }
 
 TEST_F(ComparisonTest, CompareCheckpoints_TwoElementsDiffer_CountsElementsAndFindsTheFirst) {
@@ -58,8 +62,8 @@ TEST_F(ComparisonTest, CompareCheckpoints_TwoElementsDiffer_CountsElementsAndFin
   EXPECT_EQ(two.difference, Difference::kValues);
   EXPECT_EQ(two.differing, 2u);
   EXPECT_EQ(two.first_differing, 1u);
-  EXPECT_EQ(two.first->digest, Digest("aabbccdd"));
-  EXPECT_EQ(two.second->digest, Digest("aaBBccdD"));
+  EXPECT_EQ(two.first->fingerprint, Fingerprint("aabbccdd"));
+  EXPECT_EQ(two.second->fingerprint, Fingerprint("aaBBccdD"));
 }
 
 TEST_F(ComparisonTest, CompareCheckpoints_FloatsDiffer_FindsTheLargestDifference) {
@@ -79,12 +83,25 @@ TEST_F(ComparisonTest, CompareCheckpoints_FloatsDiffer_FindsTheLargestDifference
   EXPECT_EQ(nan.largest_difference, std::nullopt);
 }
 
+TEST_F(ComparisonTest, CompareCheckpoints_TheSameFingerprints_AreNotRead) {
+  Manifest first = Write("a", "U8", "[6]", "abcdef"), second = Write("b", "U8", "[6]", "xxxxxx");
+  first.summaries.resize(1);
+  first.summaries[0].fingerprint_parts = 7;
+  EXPECT_EQ(Compare(first, second).difference, Difference::kValues) << "one side has none";
+  second.summaries = first.summaries;
+  const ComparedName same = Compare(first, second);
+  EXPECT_EQ(same.difference, Difference::kNone);
+  EXPECT_EQ(same.first->fingerprint, first.fingerprint_of(0));
+  second.summaries[0].fingerprint_parts = 8;
+  EXPECT_EQ(Compare(first, second).differing, 6u) << "what differs is counted";
+}
+
 TEST_F(ComparisonTest, CompareCheckpoints_AnotherForm_IsNotRead) {
   const Manifest bytes = Write("a", "U8", "[6]", "abcdef");
   EXPECT_EQ(Compare(bytes, Write("b", "U8", "[3,2]", "abcdef")).difference, Difference::kShape);
   const ComparedName dtype = Compare(bytes, Write("c", "I8", "[6]", "abcdef"));
   EXPECT_EQ(dtype.difference, Difference::kDtype);
-  EXPECT_EQ(dtype.first->digest, "");
+  EXPECT_EQ(dtype.first->fingerprint, std::nullopt);
 }
 
 TEST_F(ComparisonTest, CompareCheckpoints_Interrupted_Ends) {

@@ -6,16 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "foreign/compare/comparison.h"
 
 namespace cairn {
-
-// Returns the name with each number replaced by '*': "layers.*.w" for "layers.12.w". A number is a run of digits with
-// neither a letter nor a digit beside it.
-std::string PatternOf(std::string_view name);
 
 // Names of one pattern that differ in the same way.
 struct NameGroup {

@@ -12,20 +12,11 @@ ComparedName Named(const std::string& name, Difference difference, std::optional
   ComparedName compared;
   compared.name = name;
   compared.difference = difference;
-  compared.first = ComparedItem{DType::kFloat32, {4, 4}, 64, ""};
+  compared.first = ComparedItem{DType::kFloat32, {4, 4}, 64, std::nullopt, ""};
   compared.second = compared.first;
   compared.differing = largest.has_value() ? 2 : 0;
   compared.largest_difference = largest;
   return compared;
-}
-
-TEST(NameGroupsTest, PatternOf_NumbersThatStandAlone_BecomeStars) {
-  EXPECT_EQ(PatternOf("layers.12.w"), "layers.*.w");
-  EXPECT_EQ(PatternOf("0.1.2"), "*.*.*");
-  EXPECT_EQ(PatternOf("blocks/3/experts[17]"), "blocks/*/experts[*]");
-  EXPECT_EQ(PatternOf("conv2d.w1.layer_7"), "conv2d.w1.layer_*");
-  EXPECT_EQ(PatternOf("embed"), "embed");
-  EXPECT_EQ(PatternOf(""), "");
 }
 
 TEST(NameGroupsTest, GroupNames_LayersOfAModel_AreOneGroup) {

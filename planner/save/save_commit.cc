@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/format/summary_columns.h"
 #include "common/status/status.h"
 #include "planner/save/save_plan.h"
 #include "planner/save/save_plan_impl.h"
@@ -29,6 +30,9 @@ class ManifestMaker {
     uint32_t item = 0;
     uint32_t crc32c = 0;
   };
+
+  // Adds what the writers report of each tensor, unless one of them has reported nothing.
+  void AddSummaries();
 
   void AddAttempt(const CommitInfo& commit);
   void AddRanks();
@@ -54,6 +58,7 @@ class ManifestMaker {
   const LayoutSet& set_;
   std::vector<const v1::WriteResult*> results_;  // by index of the rank; null if a rank's result is missing
   std::vector<Place> places_;                    // by shard
+  std::vector<const v1::FileResult*> reports_;   // by file
   Manifest manifest_;
 };
 
@@ -70,6 +75,7 @@ absl::StatusOr<Manifest> ManifestMaker::Make(const CommitInfo& commit) {
   for (uint32_t file = 0; file < plan_.files.size(); ++file) CAIRN_RETURN_IF_ERROR(AddFile(file));
   SortObjects();
   AddTensors();
+  AddSummaries();
   AddAliases();
   CAIRN_RETURN_IF_ERROR(manifest_.PlaceItems());
   return std::move(manifest_);
@@ -98,6 +104,7 @@ absl::Status ManifestMaker::AddFile(uint32_t number) {
   CAIRN_ASSIGN_OR_RETURN(const v1::FileResult* const result, ResultOf(number));
   manifest_.files.push_back(
       {plan_.NameOf(file), RankOf(file), file.header_bytes, file.data_bytes, result->header_crc32c()});
+  reports_.push_back(result);
   int objects = 0;
   for (uint32_t i = 0; i < file.items; ++i) {
     const ItemRef& item = ItemOf(file, i);
@@ -127,6 +134,9 @@ absl::StatusOr<const v1::FileResult*> ManifestMaker::ResultOf(uint32_t number) c
   if (result.file_bytes() != planned_bytes) {
     return Refuse(file, absl::StrCat("has ", result.file_bytes(), " bytes in ", plan_.NameOf(file), ", the plan has ",
                                      planned_bytes));
+  }
+  if (result.has_summaries() && !HasSummaries(result.summaries(), static_cast<int>(file.items))) {
+    return Refuse(file, "has another number of summaries than items");
   }
   return &result;
 }
@@ -172,6 +182,22 @@ void ManifestMaker::AddTensor(const LayoutSet::Tensor& tensor, std::span<const u
   manifest_.tensors.push_back({tensor.name, tensor.dtype, tensor.global_shape,
                                static_cast<uint32_t>(manifest_.shards.size()), static_cast<uint32_t>(shards.size())});
   for (const uint32_t shard : shards) AddShard(shard, tensor.global_shape.size());
+}
+
+void ManifestMaker::AddSummaries() {
+  // A file without items has none.
+  const bool all = std::all_of(reports_.begin(), reports_.end(), [](const v1::FileResult* report) {
+    return report->has_summaries() || report->item_checksums_size() == 0;
+  });
+  if (!all) return;
+  for (const ManifestTensor& tensor : manifest_.tensors) {
+    TensorSummary summary;
+    for (uint32_t i = 0; i < tensor.shard_count; ++i) {
+      const ManifestShard& shard = manifest_.shards[tensor.first_shard + i];
+      summary.Add(SummaryAt(reports_[shard.file]->summaries(), static_cast<int>(shard.item), tensor.dtype));
+    }
+    manifest_.summaries.push_back(AsRecorded(summary, tensor.dtype));
+  }
 }
 
 void ManifestMaker::AddShard(uint32_t shard, size_t dimensions) {

@@ -70,7 +70,7 @@ StoredAttempt Ended(int64_t step, uint32_t attempt, const Outcome& outcome) {
     found.plan_digest = manifest->plan_digest;
     found.lineage = manifest->lineage;
     found.metrics = manifest->metrics;
-    found.replica_mismatch = manifest->replica_mismatch;
+    found.alarms = manifest->alarms;
     return found;
   }
   const auto& abort_record = std::get<AbortRecord>(outcome);

@@ -30,9 +30,8 @@ v1::Checkpoint CheckpointOf(const std::string& job, const StoredAttempt& attempt
     entry.set_name(metric.name);
     entry.set_value(metric.value);
   }
-  if (!attempt.replica_mismatch.empty()) {
-    *checkpoint.mutable_warning() = StatusToProto(MakeError(Reason::kReplicaMismatch, attempt.replica_mismatch,
-                                                            {{"job", job}, {"step", absl::StrCat(attempt.step)}}));
+  for (const Alarm& alarm : attempt.alarms) {
+    *checkpoint.add_warnings() = StatusToProto(AlarmStatus(alarm, job, attempt.step));
   }
   return checkpoint;
 }

@@ -15,7 +15,7 @@ namespace cairn {
 namespace {
 
 constexpr std::string_view kMagic = "CAIRNIDX";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeadBytes = 16;
 
 uint32_t NumberAt(std::string_view bytes, size_t offset) {
@@ -70,7 +70,11 @@ std::string EncodeRecordIndex(const RecordIndex& records) {
       entry.add_metric_names(metric.name);
       entry.add_metric_values(metric.value);
     }
-    entry.set_replica_mismatch(record.replica_mismatch);
+    for (const Alarm& alarm : record.alarms) {
+      v1::AlarmRecord& told = *entry.add_alarms();
+      told.set_kind(alarm.kind);
+      told.set_message(alarm.message);
+    }
   }
   const std::string body = index.SerializeAsString();
   std::string bytes(kMagic);
@@ -111,7 +115,7 @@ absl::StatusOr<RecordIndex> DecodeRecordIndex(std::string_view job, std::string_
     for (int i = 0; i < entry.metric_names_size(); ++i) {
       record.metrics.push_back({entry.metric_names(i), entry.metric_values(i)});
     }
-    record.replica_mismatch = std::move(*entry.mutable_replica_mismatch());
+    for (const v1::AlarmRecord& alarm : entry.alarms()) record.alarms.push_back({alarm.kind(), alarm.message()});
     record.identity = std::move(*entry.mutable_identity());
   }
   return records;

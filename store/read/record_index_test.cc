@@ -22,7 +22,7 @@ RecordIndex Some() {
   committed.plan_digest = std::string(32, '\xff');
   committed.lineage = {.line = ~uint64_t{0}, .continues_step = 5, .parent_line = 3, .sequence = 9};
   committed.metrics = {{"loss", 0.25}, {"val/accuracy", -1e300}};
-  committed.replica_mismatch = "w differs";
+  committed.alarms = {{"jump", "w has moved"}};
   committed.identity = "\"etag\"";
   StoredAttempt aborted = {.step = 7, .attempt = 1};
   aborted.error = MakeError(Reason::kRankLost, "rank 3 is gone", {{"rank", "3"}});
@@ -61,7 +61,7 @@ TEST(RecordIndexTest, DecodeRecordIndex_WhatWasEncoded_IsTheSame) {
     EXPECT_EQ(other.lineage.parent_line, one.lineage.parent_line);
     EXPECT_EQ(other.lineage.sequence, one.lineage.sequence);
     EXPECT_EQ(other.metrics, one.metrics);
-    EXPECT_EQ(other.replica_mismatch, one.replica_mismatch);
+    EXPECT_EQ(other.alarms, one.alarms);
     EXPECT_EQ(other.identity, one.identity);
   }
   EXPECT_TRUE(DecodeRecordIndex(kJob, EncodeRecordIndex({}))->empty());

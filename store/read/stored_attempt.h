@@ -43,7 +43,7 @@ struct StoredAttempt {
   std::string plan_digest;
   Lineage lineage;
   std::vector<Metric> metrics;
-  std::string replica_mismatch;
+  std::vector<Alarm> alarms;
   // This is the StoredFile::identity of the file that was read; it is empty if the record is damaged.
   std::string identity;
 

@@ -75,7 +75,15 @@ class Verifier {
         const auto elements = static_cast<uint64_t>(ElementCount(described.global_shape).value_or(0));
         report_.fingerprints.push_back(
             FingerprintFromParts(parts_[tensor], elements * static_cast<uint64_t>(BytesOf(described.dtype))));
+        const std::optional<uint64_t> wanted = manifest_.fingerprint_of(tensor);
+        if (!wanted.has_value() || *wanted == report_.fingerprints.back()) continue;
+        ++report_.faults_in_all;
+        report_.faults.push_back(
+            {Reason::kChecksumMismatch, "", 0, described.name,
+             absl::StrCat(described.name, " does not have the fingerprint ", FingerprintText(*wanted),
+                          " that it had when it was saved, though every checksum agrees")});
       }
+      if (!report_.faults.empty()) report_.fingerprints.clear();
     }
     return report_;
   }

@@ -15,7 +15,7 @@ namespace cairn {
 
 struct VerifyFault {
   Reason reason;
-  std::string file;  // below the root
+  std::string file;  // below the root; empty for a tensor whose fingerprint is another one than the manifest's
   // The damaged 1 MiB block begins here in the file; a truncated file ends here.
   uint64_t offset = 0;
   std::string tensor;  // or object; empty for the header
@@ -34,7 +34,8 @@ struct VerifyReport {
 
 struct VerifyOptions {
   int threads = 2;
-  // Also computes the tensors' fingerprints (common/tensor/fingerprint.h), from the same bytes.
+  // Also computes the tensors' fingerprints (common/tensor/fingerprint.h), from the same bytes, and compares them with
+  // those of the manifest.
   bool fingerprints = false;
   // Called now and then, from any thread, with the bytes read so far.
   std::function<void(uint64_t bytes)> progress;

@@ -283,7 +283,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
     const bool awaits_mirror = action.awaits_mirror != nullptr && action.awaits_mirror(step.step);
     candidates.push_back({step.step, damaged, step.pinned, !step.tags.empty(), in_use, awaits_mirror,
                           lineage.superseded().contains(step.step),
-                          damaged ? std::vector<Metric>() : step.deciding()->metrics});
+                          damaged ? std::vector<Metric>() : step.deciding()->metrics,
+                          !damaged && !step.deciding()->alarms.empty()});
   }
   changed.choices =
       ChoosePruned(candidates, changed.policy, [&](int64_t step) { return checkpoints_.IsValid(job, step); });

@@ -39,6 +39,7 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
   const int64_t newest = std::max<int64_t>(policy.keep_last, 1);
   int64_t valid = 0;
   int64_t for_mirror = 0;
+  bool has_right = false;
   std::vector<PruneChoice> choices(candidates.size());
   std::vector<size_t> order;  // the newest first
   for (const bool superseded : {false, true}) {
@@ -54,6 +55,8 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
     PruneChoice& choice = choices[i];
     choice.step = candidate.step;
     const bool among_newest = valid < newest;
+    // Of the steps that look right, the newest stays, whatever comes after it.
+    const auto newest_right = [&] { return !has_right && !candidate.alarmed && is_valid(candidate.step); };
     if (candidate.damaged) {
       choice.why = "damaged";
     } else if (among_newest) {
@@ -61,11 +64,15 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
       // valid.
       const bool is = is_valid(candidate.step);
       valid += is ? 1 : 0;
+      has_right = has_right || (is && !candidate.alarmed);
       choice.why = is ? (newest == 1 ? "the newest" : absl::StrCat("one of the newest ", newest)) : "damaged";
     } else if (candidate.pinned) {
       choice.why = "pinned";
     } else if (candidate.tagged) {
       choice.why = "tagged";
+    } else if (newest_right()) {
+      has_right = true;
+      choice.why = "the newest without alarms";
     } else if (no_best) {
       choice.why = absl::StrCat("no checkpoint has the metric ", policy.keep_best->metric);
     } else if (best == i) {

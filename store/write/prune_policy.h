@@ -34,6 +34,7 @@ struct PruneCandidate {
   // is not superseded.
   bool superseded = false;
   std::vector<Metric> metrics;
+  bool alarmed = false;  // something in its state looked wrong when it was committed
 };
 
 struct PruneChoice {
@@ -52,6 +53,8 @@ struct PruneChoice {
 //
 // Steps that await the mirror are kept too, the newest of them, at most kMostKeptForMirror: a mirror that is down, or
 // too slow, must not fill the root.
+//
+// The newest valid step without alarms is kept too.
 //
 // If several have the best value, the newest of them is the best. NaN and infinities do not count as values. While no
 // valid step has the metric of a rule, nothing is pruned: the rule cannot be applied, and must not delete what it was

@@ -59,6 +59,17 @@ TEST(PrunePolicyTest, ChoosePruned_PinnedOrInUse_Stay) {
   EXPECT_EQ(Pruned(candidates, {.keep_last = 1}), Set{30});
 }
 
+TEST(PrunePolicyTest, ChoosePruned_Alarms_TheNewestWithoutAnyStays) {
+  auto candidates = Steps({10, 20, 30, 40});
+  candidates[2].alarmed = candidates[3].alarmed = true;
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1}), (Set{10, 30}));
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1}, /*broken=*/{20}), Set{30}) << "20 cannot be loaded";
+  candidates[3].alarmed = false;
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1}), (Set{10, 20, 30})) << "the newest has none";
+  for (PruneCandidate& candidate : candidates) candidate.alarmed = true;
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1}), (Set{10, 20, 30})) << "all have some";
+}
+
 TEST(PrunePolicyTest, ChoosePruned_Tagged_Stay) {
   auto candidates = Steps({10, 20, 30});
   candidates[0].tagged = true;

@@ -163,7 +163,7 @@ class Story:
             "attempt": 1,
             "ranks": self.progress() if saving else [],
             "error": None,
-            "warning": None,
+            "warnings": [],
             "world_size": self.ranks,
             "trainers": len(self.here()) if self.trainers else 0,
             "ranks_left_out": self.ranks > 1024,
@@ -214,11 +214,11 @@ class Story:
                 "world_size": self.ranks,
                 "continues_step": None,
                 "metrics": {"loss": 3.5 / (1 + i / 7), "accuracy": 0.3 + i / 100, "learning_rate": 3e-4},
-                "warning": error(
-                    "REPLICA_MISMATCH", "replicas of lm_head.weight differ on ranks 1 and 5", "Look at the ranks."
-                )
+                "warnings": [
+                    error("REPLICA_MISMATCH", "replicas of lm_head.weight differ on ranks 1 and 5", "Look at the ranks.")
+                ]
                 if i == 9
-                else None,
+                else [],
             }
             if i == 11:
                 each = {

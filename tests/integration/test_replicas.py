@@ -67,33 +67,35 @@ def test_shared_objects_that_part_later_end_that_save(make_cluster, check):
 def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster):
     with make_cluster(None) as cluster:
         def train(rank, client):
-            assert client.save(1, state()).wait(60).warning is None
+            assert client.save(1, state()).wait(60).warnings == ()
             for step in range(2, MANY_SAVES):
                 checkpoint = client.save(step, state(rank, shift=0.5 if rank == 2 else 0)).wait(60)
-                if checkpoint.warning is not None:
+                if checkpoint.warnings:
                     return checkpoint
             raise AssertionError("nobody noticed")
 
         told = on_ranks(cluster, train)
         assert len({checkpoint.step for checkpoint in told}) == 1, "every rank hears it of the same save"
         for checkpoint in told:
-            assert isinstance(checkpoint.warning, cairn.Error)
-            assert checkpoint.warning.reason == "REPLICA_MISMATCH"
-            assert "layer" in checkpoint.warning.message and "2" in checkpoint.warning.metadata["ranks"]
+            [warning] = checkpoint.warnings
+            assert isinstance(warning, cairn.Error)
+            assert warning.reason == "REPLICA_MISMATCH" and warning.metadata["alarm"] == "replicas_differ"
+            assert "layer" in warning.message and "rank 2" in warning.message
         step = told[0].step
         status = command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
         assert (status["step"], status["state"]) == (step, "COMMITTED")
-        assert status["warning"]["reason"] == "REPLICA_MISMATCH" and status["error"] is None
+        assert [warning["reason"] for warning in status["warnings"]] == ["REPLICA_MISMATCH"]
+        assert status["error"] is None
         table = command("status", "demo", f"--coordinator={cluster.coordinator.address}").stdout
-        assert "warning: REPLICA_MISMATCH" in table
-        assert cluster.coordinator.log.read_text().count("event=replicas_differ") == 1
+        assert "warning: replicas_differ" in table
+        assert cluster.coordinator.log.read_text().count("event=alarm") == 1
         # The manifest holds it: lists say it also without a coordinator.
         root = ["--root", str(cluster.root)]
         for where in (root, [f"--coordinator={cluster.coordinator.address}"]):
             listed = command_json("list", "demo", *where)["checkpoints"]
-            assert [entry["step"] for entry in listed if entry["warning"]] == [step]
-            assert command_json("show", f"demo@{step}", *where)["warning"]["reason"] == "REPLICA_MISMATCH"
-            assert "REPLICA_MISMATCH" in command("list", "demo", *where).stdout
+            assert [entry["step"] for entry in listed if entry["warnings"]] == [step]
+            assert command_json("show", f"demo@{step}", *where)["warnings"][0]["reason"] == "REPLICA_MISMATCH"
+            assert "replicas_differ" in command("list", "demo", *where).stdout
         # The save itself is whole, and so are the next ones.
         loaded = on_ranks(cluster, lambda rank, client: client.load(state(rank), step=step).step)
         assert loaded == [step] * 3
@@ -114,9 +116,9 @@ def test_replicas_that_differ_end_a_save_where_that_is_asked_for(make_cluster):
 def test_replicas_are_let_be_where_that_is_asked_for(make_cluster):
     with make_cluster("never") as cluster:
         def train(rank, client):
-            return [client.save(step, state(shift=rank)).wait(60).warning for step in range(1, 8)]
+            return [client.save(step, state(shift=rank)).wait(60).warnings for step in range(1, 8)]
 
-        assert on_ranks(cluster, train) == [[None] * 7] * 3
+        assert on_ranks(cluster, train) == [[()] * 7] * 3
 
 
 def test_first_save_of_another_layout_ends_by_replicas_that_differ(make_cluster):

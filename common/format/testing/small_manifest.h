@@ -21,12 +21,18 @@ inline Manifest SmallManifest() {
   manifest.writer = "cairn test";
   manifest.plan_digest = std::string(32, 'p');
   manifest.metrics = {{"accuracy", std::numeric_limits<double>::quiet_NaN()}, {"loss", 0.25}};
-  manifest.replica_mismatch = "replicas of w differ";
+  manifest.alarms = {{std::string(alarm::kReplicasDiffer), "replicas of w differ"},
+                     {std::string(alarm::kJump), "flat has moved"}};
   manifest.layout_digests = {std::string(32, 'a'), std::string(32, 'b')};
   manifest.rank_layout = {0, 1};
   manifest.nodes = {"n"};
   manifest.rank_node = {0, 0};
   manifest.tensors = {{"flat", DType::kFloat32, {2, 3}, 0, 2}, {"w", DType::kBfloat16, {4, 8}, 2, 2}};
+  manifest.summaries.resize(2);
+  manifest.summaries[0] = {0x0123456789abcdef, {1, 2, -3, 4, 5.5, 6.5, {1, 2, 3, 4, 5, 6, 7, -8}}};
+  manifest.summaries[1].fingerprint_parts = 7;
+  manifest.histories = {{3, 0, 1, 0.25f}, {0, 4, 0, 0}};
+  manifest.object_histories = {{1, 0, 0, 0}, {0, 0, 0, 0}};
   manifest.files = {{"rank00000-bin00", 0, 4096, 0, 7}, {"rank00001-bin00", 1, 8192, 0, 8}};
   manifest.dims = {0, 0, 2, 3, 0, 4, 0, 0, 2, 3, 4, 6, 0, 0, 2, 8, 2, 0, 2, 8};
   manifest.shards = {{0, 0, 0, 11, 0, 0, 0, true},

@@ -21,8 +21,8 @@ class Checkpoint:
 
     Attributes:
       data_directory: below the root: holds the bins.
-      warning: what a save found and was not ended by: replicas of tensors differ (REPLICA_MISMATCH). Told by
-        Saving.wait().
+      warnings: what looks wrong in the state, and has not ended the save: STATE_ALARM, with the kind as "alarm" in the
+        metadata (docs/trust.md), or replicas of tensors differ (REPLICA_MISMATCH). Told by Saving.wait().
     """
 
     job: str
@@ -32,14 +32,14 @@ class Checkpoint:
     world_size: int
     data_directory: str
     commit_time: datetime.datetime | None
-    warning: Error | None = None
+    warnings: tuple[Error, ...] = ()
 
     @classmethod
     def from_wire(cls, message: wire.Message) -> Checkpoint:
         return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
                    message.data_directory,
                    message.commit_time.ToDatetime(datetime.UTC) if message.HasField("commit_time") else None,
-                   wire.error_from_status(message.warning) if message.HasField("warning") else None)
+                   tuple(wire.error_from_status(warning) for warning in message.warnings))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -133,10 +133,11 @@ class Saving:
           timeout: seconds; the save goes on also when they have passed.
 
         Returns:
-          The committed checkpoint; look at its `warning`.
+          The committed checkpoint; look at its `warnings`.
 
         Raises:
-          Error: the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
+          Error: STATE_ALARM or REPLICA_MISMATCH (the checkpoint is committed, and the coordinator's --alarms makes what
+            looks wrong in it an error; the metadata have `outcome` "committed"). Else the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
             metadata it says nothing about the save. Of TIMED_OUT, which names the ranks that are waited for if the
             coordinator says that within two seconds, and of what keeps the outcome away
             (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the outcome when there is one. Of
@@ -153,7 +154,7 @@ class Saving:
                 if isinstance(self._outcome, Error):
                     raise Error(self._outcome.reason, self._outcome.message, self._outcome.metadata)
                 if self._outcome is not None:
-                    return self._outcome
+                    return _without_failure(self._outcome)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._late(timeout, reporter)
@@ -226,3 +227,12 @@ class Saving:
 
     def __repr__(self) -> str:
         return f"Saving(step={self.step})"
+
+
+def _without_failure(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns the checkpoint, unless the operator wants one of its warnings to be an error."""
+    for warning in checkpoint.warnings:
+        if "fail" in warning.metadata:
+            raise Error(warning.reason, f"{checkpoint.job}@{checkpoint.step} is committed, and looks wrong: "
+                        f"{warning.message}", {**warning.metadata, "outcome": "committed"})
+    return checkpoint

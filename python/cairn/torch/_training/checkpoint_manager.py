@@ -406,8 +406,8 @@ class CheckpointManager:
             if isinstance(outcome, Checkpoint):
                 self._failed_in_a_row.clear()
                 self._names_change = False
-                if outcome.warning is not None:
-                    _log.warning("%s@%s: %s", self._client.job, step, outcome.warning)
+                for warning in outcome.warnings:
+                    _log.warning("%s@%s: %s", self._client.job, step, warning)
                 if self._on_commit is not None:
                     self._on_commit(outcome, metrics)
                 continue

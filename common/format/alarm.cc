@@ -1,0 +1,56 @@
+#include "common/format/alarm.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::array<AlarmInfo, 12> kTable = {{
+    {alarm::kReplicasDiffer, ""},  // the reason says it
+    {alarm::kSameStep,
+     "The trainer handed over what it had handed over before: look whether it trains between the steps, and whether it "
+     "saves the state that it trains."},
+    {alarm::kStaleRank,
+     "These ranks handed over an old copy: look for a buffer or a state dict that is made once and kept. Go on from a "
+     "step before this one."},
+    {alarm::kStaleTensor,
+     "The optimizer moves for these tensors, and they stand still: look whether the optimizer has the tensors that the "
+     "model has, and whether the state dict is made anew for each save."},
+    {alarm::kFrozenOptimizer,
+     "The weights move and the optimizer's state does not: look whether the state dict of the optimizer is made anew "
+     "for each save, on all ranks."},
+    {alarm::kZeroMoments,
+     "A training that resumes from this step begins without its optimizer's state: look whether it was loaded, and is "
+     "saved by the ranks that have it."},
+    {alarm::kNonFinite, "Go on from a step before this one (`cairn list JOB`), and look at its batches and ranks."},
+    {alarm::kJump,
+     "Compare the steps (`cairn diff JOB@OLD JOB@NEW`). Look for a wrong load, a shard in another's place, a transposed "
+     "matrix, or a learning rate that is far too large."},
+    {alarm::kStateDrift, "If the change is not meant, compare the configurations of both runs."},
+    {alarm::kCounterStopped,
+     "Look whether this part of the state is read from what the training counts; a resumed training would repeat its "
+     "data or its schedule."},
+    {alarm::kEqualTensors,
+     "Look whether one of them was saved, or loaded, in the place of another: a wrong index of an expert or of a layer."},
+    {alarm::kEqualRandomStates,
+     "The ranks draw the same numbers from here on: look whether each one saves and loads its own generator."},
+}};
+
+}  // namespace
+
+std::span<const AlarmInfo> AlarmTable() { return kTable; }
+
+absl::Status AlarmStatus(const Alarm& alarm, const std::string& job, int64_t step) {
+  ErrorMetadata metadata = {{"job", job}, {"step", absl::StrCat(step)}, {"alarm", alarm.kind}};
+  for (const AlarmInfo& info : kTable) {
+    if (info.kind == alarm.kind && !info.next.empty()) metadata.emplace_back("next", std::string(info.next));
+  }
+  const Reason reason = alarm.kind == alarm::kReplicasDiffer ? Reason::kReplicaMismatch : Reason::kStateAlarm;
+  return MakeError(reason, alarm.message, metadata);
+}
+
+}  // namespace cairn

@@ -1,0 +1,65 @@
+#include "common/format/summary_columns.h"
+
+namespace cairn {
+
+constexpr int kLanes = static_cast<int>(TensorStatistics::kLanes);
+
+void AppendSummary(const TensorSummary& summary, v1::SummaryColumns& columns) {
+  const TensorStatistics& statistics = summary.statistics;
+  columns.add_fingerprint_parts(summary.fingerprint_parts);
+  columns.add_zeros(statistics.zeros);
+  columns.add_non_finite(statistics.non_finite);
+  columns.add_min(statistics.min);
+  columns.add_max(statistics.max);
+  columns.add_sum(static_cast<float>(statistics.sum));
+  columns.add_sum_squares(static_cast<float>(statistics.sum_squares));
+  for (const double lane : statistics.sketch) columns.add_sketches(static_cast<float>(lane));
+}
+
+TensorSummary AsRecorded(const TensorSummary& summary, DType dtype) {
+  v1::SummaryColumns columns;
+  AppendSummary(summary, columns);
+  return SummaryAt(columns, 0, dtype);
+}
+
+bool HasSummaries(const v1::SummaryColumns& columns, int count) {
+  return columns.fingerprint_parts_size() == count && columns.zeros_size() == count &&
+         columns.non_finite_size() == count && columns.min_size() == count && columns.max_size() == count &&
+         columns.sum_size() == count && columns.sum_squares_size() == count &&
+         columns.sketches_size() / kLanes == count && columns.sketches_size() % kLanes == 0;
+}
+
+TensorSummary SummaryAt(const v1::SummaryColumns& columns, int index, DType dtype) {
+  TensorSummary summary;
+  summary.fingerprint_parts = columns.fingerprint_parts(index);
+  if (!HasStatistics(dtype)) return summary;
+  TensorStatistics& statistics = summary.statistics;
+  statistics.zeros = columns.zeros(index);
+  statistics.non_finite = columns.non_finite(index);
+  statistics.min = columns.min(index);
+  statistics.max = columns.max(index);
+  statistics.sum = static_cast<double>(columns.sum(index));
+  statistics.sum_squares = static_cast<double>(columns.sum_squares(index));
+  for (int lane = 0; lane < kLanes; ++lane) {
+    statistics.sketch[static_cast<size_t>(lane)] = static_cast<double>(columns.sketches(index * kLanes + lane));
+  }
+  return summary;
+}
+
+void AppendHistory(const TensorHistory& history, v1::HistoryColumns& columns) {
+  columns.add_changes(history.changes);
+  columns.add_unchanged(history.unchanged);
+  columns.add_longest_unchanged(history.longest_unchanged);
+  columns.add_movement(history.movement);
+}
+
+bool HasHistories(const v1::HistoryColumns& columns, int count) {
+  return columns.changes_size() == count && columns.unchanged_size() == count &&
+         columns.longest_unchanged_size() == count && columns.movement_size() == count;
+}
+
+TensorHistory HistoryAt(const v1::HistoryColumns& columns, int index) {
+  return {columns.changes(index), columns.unchanged(index), columns.longest_unchanged(index), columns.movement(index)};
+}
+
+}  // namespace cairn

@@ -1,0 +1,34 @@
+#include "coordinator/alarms/state_summary.h"
+
+namespace cairn {
+
+StateSummary SummaryOf(const Manifest& manifest) {
+  StateSummary state;
+  state.step = manifest.step;
+  state.attempt = manifest.attempt;
+  state.line = manifest.lineage.line;
+  state.world_size = manifest.world_size;
+  state.plan_digest = manifest.plan_digest;
+  state.tensors.reserve(manifest.tensors.size());
+  for (size_t i = 0; i < manifest.tensors.size(); ++i) {
+    const ManifestTensor& tensor = manifest.tensors[i];
+    state.tensors.push_back({tensor.name, tensor.dtype, tensor.global_shape, manifest.summaries[i],
+                             manifest.histories.empty() ? TensorHistory() : manifest.histories[i], tensor.first_shard,
+                             tensor.shard_count});
+  }
+  state.shards.reserve(manifest.shards.size());
+  for (const ManifestShard& shard : manifest.shards) {
+    state.shards.push_back({shard.crc32c, manifest.files[shard.file].rank});
+  }
+  for (const ManifestObject& object : manifest.objects) {
+    if (state.objects.empty() || state.objects.back().name != object.name) {
+      const size_t number = state.objects.size();
+      state.objects.push_back({object.name, object.rank.has_value(), {}, {}});
+      if (number < manifest.object_histories.size()) state.objects.back().history = manifest.object_histories[number];
+    }
+    state.objects.back().crc32c.push_back(object.crc32c);
+  }
+  return state;
+}
+
+}  // namespace cairn

@@ -1,0 +1,57 @@
+// What alarms look at in a checkpoint: which tensors, shards and objects there are, and what is kept of them beside
+// their bytes. It takes about 200 bytes for a tensor and 8 for a shard.
+#ifndef CAIRN_COORDINATOR_ALARMS_STATE_SUMMARY_H_
+#define CAIRN_COORDINATOR_ALARMS_STATE_SUMMARY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/format/manifest.h"
+
+namespace cairn {
+
+// A value type.
+struct StateSummary {
+  struct Tensor {
+    std::string name;
+    DType dtype = DType::kUnspecified;
+    Shape shape;
+    TensorSummary summary;
+    TensorHistory history;
+    uint32_t first_shard = 0;
+    uint32_t shard_count = 0;
+
+    bool SameKind(const Tensor& other) const { return dtype == other.dtype && shape == other.shape; }
+    bool SameBytes(const Tensor& other) const {
+      return SameKind(other) && summary.fingerprint_parts == other.summary.fingerprint_parts;
+    }
+  };
+  struct Shard {
+    uint32_t crc32c = 0;
+    int32_t rank = 0;  // which wrote it
+  };
+  // All entries of one name.
+  struct Object {
+    std::string name;
+    bool per_rank = false;
+    std::vector<uint32_t> crc32c;  // by rank, or one
+    TensorHistory history;
+  };
+
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  uint64_t line = 0;
+  uint32_t world_size = 0;
+  std::string plan_digest;
+  std::vector<Tensor> tensors;  // by name
+  std::vector<Shard> shards;
+  std::vector<Object> objects;  // by name
+};
+
+// The histories are empty if the manifest has none. `manifest` must have summaries.
+StateSummary SummaryOf(const Manifest& manifest);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_ALARMS_STATE_SUMMARY_H_

@@ -1,0 +1,92 @@
+#include "coordinator/alarms/tensor_roles.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::array<std::string_view, 13> kMoments = {
+    "exp_avg",        "exp_avg_sq",     "max_exp_avg_sq",  "exp_avg_sq_row", "exp_avg_sq_col", "exp_inf",  "momentum_buffer",
+    "square_avg",     "grad_avg",       "acc_delta",       "moment1",        "moment2",        "momentum"};
+constexpr std::array<std::string_view, 4> kOptimizers = {"optimizer", "optim", "optimizers", "optimizer_state"};
+constexpr std::array<std::string_view, 2> kModels = {"model", "module"};
+// Models are wrapped in so many modules at most: "module.module.layers".
+constexpr size_t kMostWrappers = 3;
+
+template <size_t kCount>
+bool Has(const std::array<std::string_view, kCount>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+using Parts = std::vector<absl::string_view>;
+
+std::string Join(const Parts& parts, size_t from) {
+  return absl::StrJoin(parts.begin() + static_cast<std::ptrdiff_t>(from), parts.end(), ".");
+}
+
+}  // namespace
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32 ||
+         dtype == DType::kFloat64 || dtype == DType::kFloat8E4m3fn || dtype == DType::kFloat8E5m2;
+}
+
+std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors) {
+  std::vector<TensorRole> roles(tensors.size());
+  std::vector<Parts> owners(tensors.size());  // of moments and steps: the weight's name, if it is in the name
+  // The weights by their names, also without their first parts. -1: several have this end.
+  struct Weight {
+    int32_t number = -1;
+    bool model = false;
+  };
+  absl::flat_hash_map<std::string, Weight> weights;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Parts parts = absl::StrSplit(tensors[i].name, '.');
+    const auto moment = std::find_if(parts.begin(), parts.end(), [](absl::string_view part) {
+      return Has(kMoments, std::string_view(part.data(), part.size()));
+    });
+    const auto optimizer = std::find_if(parts.begin(), parts.end(), [](absl::string_view part) {
+      return Has(kOptimizers, std::string_view(part.data(), part.size()));
+    });
+    const bool step = optimizer != parts.end() && parts.back() == "step";
+    if (moment != parts.end() || step) {
+      roles[i].kind = step ? TensorRole::Kind::kStep : TensorRole::Kind::kMoment;
+      parts.erase(step ? std::prev(parts.end()) : moment);
+      const auto state = std::find(parts.begin(), parts.end(), "state");
+      if (state != parts.end()) parts.erase(parts.begin(), std::next(state));
+      while (!parts.empty() && Has(kOptimizers, std::string_view(parts[0].data(), parts[0].size()))) {
+        parts.erase(parts.begin());
+      }
+      owners[i] = std::move(parts);
+    } else if (optimizer == parts.end() && IsFloat(tensors[i].dtype)) {
+      roles[i].kind = TensorRole::Kind::kWeight;
+      const bool model = parts.size() > 1 && Has(kModels, std::string_view(parts[0].data(), parts[0].size()));
+      for (size_t from = 0; from < parts.size() && from <= kMostWrappers; ++from) {
+        const auto [place, is_new] = weights.try_emplace(Join(parts, from), Weight{static_cast<int32_t>(i), model});
+        if (is_new) continue;
+        // A moving average has the same names as the model.
+        if (model == place->second.model) {
+          place->second.number = -1;
+        } else if (model) {
+          place->second = {static_cast<int32_t>(i), true};
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (size_t from = 0; from < owners[i].size() && from <= kMostWrappers && roles[i].weight < 0; ++from) {
+      const auto found = weights.find(Join(owners[i], from));
+      if (found != weights.end()) roles[i].weight = found->second.number;
+    }
+  }
+  return roles;
+}
+
+}  // namespace cairn

@@ -1,0 +1,34 @@
+// Tells by their names which tensors are weights, and which ones an optimizer keeps for a weight.
+#ifndef CAIRN_COORDINATOR_ALARMS_TENSOR_ROLES_H_
+#define CAIRN_COORDINATOR_ALARMS_TENSOR_ROLES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "coordinator/alarms/state_summary.h"
+
+namespace cairn {
+
+// Returns true for floating-point numbers of which there are statistics.
+bool IsFloat(DType dtype);
+
+struct TensorRole {
+  enum class Kind {
+    kWeight,  // a tensor of floating-point numbers that is not the optimizer's
+    kMoment,  // a moment or momentum of an optimizer
+    kStep,    // an optimizer's count of steps for a weight
+    kOther,
+  };
+  Kind kind = Kind::kOther;
+  // Of a moment or step: the number of the weight that it belongs to; -1 if the names do not say.
+  int32_t weight = -1;
+};
+
+// Returns the roles by tensor. Of several weights whose names end alike, that of the "model" or "module" is meant. The names are those that torch's optimizers give to their state ("exp_avg"), with the
+// weight's name before or behind, as state dicts of torch, Megatron and Cairn have them. Pure names decide, so an unknown
+// optimizer's state is kOther, and nothing is said of it.
+std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_ALARMS_TENSOR_ROLES_H_

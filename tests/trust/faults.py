@@ -1,0 +1,151 @@
+"""Faults that are planted into the state of a training, and the alarms that each must raise."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from collections.abc import Callable
+
+import torch
+
+from saver import Change, part_of
+from trainings import State
+
+
+@dataclasses.dataclass
+class Fault:
+    """What is saved in the place of the right state.
+
+    Attributes:
+      kinds: one of these alarms must come.
+      words: what its message must name; of names with numbers, either the name or its pattern.
+      change: what one rank hands over.
+    """
+
+    kinds: set[str]
+    words: list[str]
+    state: State
+    change: Change | None = None
+
+
+def pattern_of(name: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
+def matrices(state: State) -> list[str]:
+    return sorted(name for name, tensor in state.tensors.items()
+                  if name.startswith("model.") and tensor.ndim == 2 and tensor.numel() >= 64)
+
+
+def moving(before: State, state: State, names: list[str]) -> list[str]:
+    """Returns those that the training has changed since the state before."""
+    return [name for name in names if not torch.equal(before.tensors[name], state.tensors[name])]
+
+
+def with_tensors(state: State, **tensors) -> State:
+    return dataclasses.replace(state, tensors=state.tensors | tensors)
+
+
+def old_copy(random, before, state):
+    """A rank hands over the tensors that it handed over before."""
+    stale = random.randrange(2)
+    return Fault({"stale_rank"}, [f"rank {stale} wrote"], state,
+                 lambda rank, part: part | {name: value for name, value in part_of(before, rank, 2).items()
+                                            if name in before.tensors} if rank == stale else part)
+
+
+def frozen_optimizer(random, before, state):
+    names = [name for name in state.tensors if name.startswith("optimizer.")]
+    return Fault({"frozen_optimizer"}, [], with_tensors(state, **{name: before.tensors[name] for name in names}))
+
+
+def stale_weight(random, before, state):
+    name = random.choice(moving(before, state, matrices(state)))
+    return Fault({"stale_tensor"}, [name], with_tensors(state, **{name: before.tensors[name]}))
+
+
+def same_again(random, before, state):
+    return Fault({"same_step"}, [], before, lambda rank, part: part_of(before, rank, 2))
+
+
+def swapped_halves(random, before, state):
+    """Each rank hands over the other's rows."""
+    name = random.choice(matrices(state))
+    whole = state.tensors[name]
+    half = whole.shape[0] // 2
+    return Fault({"jump"}, [name], with_tensors(state, **{name: torch.cat([whole[half:], whole[:half]])}))
+
+
+def transposed(random, before, state):
+    square = [name for name in matrices(state) if state.tensors[name].shape[0] == state.tensors[name].shape[1]]
+    name = random.choice(square)
+    return Fault({"jump"}, [name], with_tensors(state, **{name: state.tensors[name].T.contiguous()}))
+
+
+def swapped_tensors(random, before, state):
+    names = matrices(state)
+    one = random.choice(names)
+    other = random.choice([name for name in names if name != one and state.tensors[name].shape == state.tensors[one].shape])
+    return Fault({"jump"}, [one, other],
+                 with_tensors(state, **{one: state.tensors[other], other: state.tensors[one]}))
+
+
+def doubled(random, before, state):
+    """One layer is saved in the place of another."""
+    names = matrices(state)
+    one = random.choice([name for name in names if pattern_of(name) != name])
+    other = random.choice([name for name in names if name != one and pattern_of(name) == pattern_of(one)
+                           and state.tensors[name].shape == state.tensors[one].shape])
+    return Fault({"equal_tensors"}, [one, other], with_tensors(state, **{one: state.tensors[other]}))
+
+
+def no_moments(random, before, state):
+    names = [name for name, tensor in state.tensors.items() if name.endswith((".exp_avg", ".momentum_buffer"))
+             and int((before.tensors[name] == 0).sum()) < tensor.numel() // 2]
+    name = random.choice(names)
+    return Fault({"zero_moments"}, [name], with_tensors(state, **{name: torch.zeros_like(state.tensors[name])}))
+
+
+def not_a_number(random, before, state):
+    name = random.choice([name for name, tensor in state.tensors.items() if tensor.is_floating_point() and tensor.ndim])
+    tensor = state.tensors[name].clone()
+    tensor.view(-1)[random.randrange(tensor.numel())] = random.choice([torch.nan, torch.inf, -torch.inf])
+    return Fault({"non_finite"}, [name], with_tensors(state, **{name: tensor}))
+
+
+def scaled(random, before, state):
+    name = random.choice(matrices(state))
+    factor = random.choice([0.0, 0.01, 3.0, -1.0, 1000.0])
+    return Fault({"jump"}, [name], with_tensors(state, **{name: state.tensors[name] * factor}))
+
+
+def stopped_loader(random, before, state):
+    return Fault({"counter_stopped"}, ["loader"],
+                 dataclasses.replace(state, objects=state.objects | {"loader": before.objects["loader"]}))
+
+
+def one_generator(random, before, state):
+    """All ranks save the generator of rank 0."""
+    return Fault({"equal_random_states"}, ["rng"], state,
+                 lambda rank, part: part | {"rng": part_of(state, 0, 2)["rng"]})
+
+
+def other_dtype(random, before, state):
+    name = random.choice(matrices(state))
+    return Fault({"state_drift"}, [name], with_tensors(state, **{name: state.tensors[name].double()}))
+
+
+def earlier_step(random, before, state):
+    name = random.choice([name for name in state.tensors if name.endswith(".step")])
+    return Fault({"counter_stopped"}, [name], with_tensors(state, **{name: state.tensors[name] * 0}))
+
+
+FAULTS: dict[str, Callable[[random.Random, State, State], Fault]] = {
+    each.__name__: each for each in (
+        old_copy, frozen_optimizer, stale_weight, same_again, swapped_halves, transposed, swapped_tensors, doubled,
+        no_moments, not_a_number, scaled, stopped_loader, one_generator, other_dtype, earlier_step)}
+
+
+def plant(name: str, seed: int, before: State, state: State) -> Fault:
+    return FAULTS[name](random.Random(seed), copy.deepcopy(before), copy.deepcopy(state))
