@@ -1,9 +1,9 @@
 // The numbers of changes in a storage that may carry out a request late.
 //
-// A request to an object store may have effect after later ones were answered: the network keeps it, and whoever sent it
-// has given it up, or has sent it again. So what people change is no file there that comes and goes. Each change is a
-// record of its own, which is put if absent and has its number in its name, and the highest number counts. A record is
-// removed only once a higher one stands. So neither a late removal nor a late record undoes a change.
+// A request to an object store may have effect after later ones were answered: the network keeps it, and whoever sent
+// it has given it up, or has sent it again. So what people change is no file there that comes and goes. Each change is
+// a record of its own, which is put if absent and has its number in its name, and the highest number counts. A record
+// is removed only once a higher one stands. So neither a late removal nor a late record undoes a change.
 #ifndef CAIRN_STORE_READ_CHANGE_NUMBER_H_
 #define CAIRN_STORE_READ_CHANGE_NUMBER_H_
 

@@ -52,9 +52,10 @@ TEST(StepMarksTest, TagsHaveRecordsOfTheirOwn) {
 }
 
 TEST(StepMarksTest, NamesThatAreNone) {
-  for (const char* name : {".mark", "-.mark", "1-.mark", "1-2.mark", "1-2-.mark", "1-2-tag-.mark", "1-2-tag-9.mark",
-                           "1--2-pinned.mark", "01-2-pinned.mark", "1-2-pinned", "1-2-pinned.mark.tmp",
-                           "99999999999999999999-1-pinned.mark", "1-9223372036854775807-pinned.mark", "x-1-pinned.mark"}) {
+  for (const char* name :
+       {".mark", "-.mark", "1-.mark", "1-2.mark", "1-2-.mark", "1-2-tag-.mark", "1-2-tag-9.mark", "1--2-pinned.mark",
+        "01-2-pinned.mark", "1-2-pinned", "1-2-pinned.mark.tmp", "99999999999999999999-1-pinned.mark",
+        "1-9223372036854775807-pinned.mark", "x-1-pinned.mark"}) {
     const StepMarks marks = Marks({name});
     EXPECT_FALSE(marks.pinned()) << name;
     EXPECT_TRUE(marks.tags().empty()) << name;

@@ -10,8 +10,8 @@
 namespace cairn {
 
 // If storage fails, these two read the record. If the change was made nevertheless, they make it durable and return OK.
-// If they cannot find out, the error is one of UnknownOutcome. PutRecord leaves a record that stands as it is, unless it
-// may replace it.
+// If they cannot find out, the error is one of UnknownOutcome. PutRecord leaves a record that stands as it is, unless
+// it may replace it.
 absl::Status PutRecord(Storage& storage, const std::string& path, const std::string& bytes, bool replace);
 absl::Status RemoveRecord(Storage& storage, const std::string& path);
 

@@ -105,8 +105,8 @@ absl::Status MarkStore::SetPolicy(const std::string& job, const PrunePolicy& pol
 
 absl::StatusOr<PrunePolicy> MarkStore::ReadPolicy(const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<ChangeNumber> numbers, RulesOf(job));
-  const std::string path = numbers.empty() ? RetentionPath(job)
-                                           : absl::StrCat(RulesDirectory(job), "/", ToString(numbers.back()));
+  const std::string path =
+      numbers.empty() ? RetentionPath(job) : absl::StrCat(RulesDirectory(job), "/", ToString(numbers.back()));
   const auto text = storage_.Read(path, kMaxRetentionBytes);
   if (HasReason(text.status(), Reason::kFileMissing) && numbers.empty()) return PrunePolicy{};
   CAIRN_RETURN_IF_ERROR(text.status());
