@@ -116,7 +116,7 @@ void Mirror::AwaitWork(const absl::Status& status, bool worked) {
     told_.clear();
     retry_ = absl::ZeroDuration();
     if (worked) return;
-    next = view_.NextTime();
+    next = std::min(view_.NextTime(), next + options_.ping);
   } else {
     if (told_ != status.message()) {
       told_ = std::string(status.message());

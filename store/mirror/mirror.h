@@ -48,6 +48,8 @@ struct MirrorOptions {
   // A step that cannot be copied because it is damaged at the root is tried again after `longest_retry`, and after
   // twice as long each further time, up to this.
   absl::Duration step_retry = absl::Hours(1);
+  // Without work the mirror is asked for so often whether it is still there.
+  absl::Duration ping = absl::Seconds(30);
   // Pins or tags a step at the root.
   std::function<absl::Status(const std::string& job, const ChangeSteps& mark)> mark_root;
 };

@@ -108,6 +108,17 @@ TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
   EXPECT_FALSE(one_->view().Awaits(kJob, 1));
 }
 
+TEST_F(MirrorTest, Run_TheMirrorGoesAway_IsNoticedWithoutWork) {
+  Commit(1);
+  options_.ping = absl::Milliseconds(10);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  fs::rename(directory_ + "/mirror", directory_ + "/away");
+  EXPECT_TRUE(Becomes([&] { return one_->view().DescribeMirror(kJob).has_error(); }));
+  fs::rename(directory_ + "/away", directory_ + "/mirror");
+  EXPECT_TRUE(Becomes([&] { return !one_->view().DescribeMirror(kJob).has_error(); }));
+}
+
 TEST_F(MirrorTest, Start_AnotherOneHoldsTheMirror_IsTriedAgain) {
   Commit(1);
   auto held = mirror_->TakeRoot();

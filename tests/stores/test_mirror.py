@@ -67,9 +67,9 @@ def command(*arguments: str, status: int = 0) -> str:
     return result.stdout
 
 
-def ask(cluster, *arguments: str) -> str:
+def ask(cluster, *arguments: str, status: int = 0) -> str:
     return command(*arguments, "--coordinator", cluster.coordinator.address, "--token-file",
-                   str(pathlib.Path(cluster.root) / ".cairn" / "token"))
+                   str(pathlib.Path(cluster.root) / ".cairn" / "token"), status=status)
 
 
 def refused(cluster, *arguments: str) -> str:
