@@ -46,9 +46,8 @@ std::string MirrorNews::Take(const v1::Mirror& mirror) {
 std::string MirrorNews::AtEnd(const v1::Mirror& mirror) {
   if (mirror.steps_waiting() == 0 && !mirror.has_error()) return "";
   return absl::StrCat(NameOf(mirror),
-                      mirror.steps_waiting() == 0
-                          ? " may lack steps"
-                          : absl::StrCat(" lacks ", Counted(mirror.steps_waiting(), "step")),
+                      mirror.steps_waiting() == 0 ? " may lack steps"
+                                                  : absl::StrCat(" lacks ", Counted(mirror.steps_waiting(), "step")),
                       ": they are copied when a coordinator of this root runs",
                       mirror.has_error() ? absl::StrCat("; ", ErrorOf(mirror)) : "");
 }

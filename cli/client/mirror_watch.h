@@ -27,8 +27,8 @@ class MirrorNews {
   bool stalled_ = false;  // the mirror had not answered when it was last asked
 };
 
-// Asks a coordinator about the mirror each minute, in a thread of its own, until it is destroyed; it ends at once if the
-// coordinator has no mirror. Nothing is said of a coordinator that does not answer.
+// Asks a coordinator about the mirror each minute, in a thread of its own, until it is destroyed; it ends at once if
+// the coordinator has no mirror. Nothing is said of a coordinator that does not answer.
 class MirrorWatch {
  public:
   // `context` names the coordinator.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/outcome.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/write/attempt_store.h"
@@ -32,6 +33,11 @@ std::optional<int64_t> DeletionStore::FindValid(const std::string& job, std::opt
   return checkpoints_.NewestValid(job, except);
 }
 
+absl::Status DeletionStore::Together(std::initializer_list<std::function<absl::Status()>> calls) {
+  return ForEachOnThreads("to delete a checkpoint", calls.size(), storage_.CallsAtOnce(),
+                          [&](size_t number, int) { return calls.begin()[number](); });
+}
+
 absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string& job,
                                                               std::optional<int64_t> remaining) {
   if (remaining.has_value()) CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, *remaining)));
@@ -50,9 +56,18 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
                                                           const Remains& remains) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(action.step));
-  CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = checkpoints_.ReadStep(job, action.step);
-  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  StepRecord record;
+  // It is looked for in advance where that takes no longer.
+  std::optional<absl::StatusOr<std::optional<int64_t>>> found;
+  CAIRN_RETURN_IF_ERROR(Together({[&] { return root_.Check(); },
+                                  [&] {
+                                    record = checkpoints_.ReadStep(job, action.step);
+                                    return record.unlisted;
+                                  },
+                                  [&] {
+                                    if (storage_.CallsAtOnce() > 1) found = remains();
+                                    return absl::OkStatus();
+                                  }}));
   ChangedSteps changed;
   std::vector<const StoredAttempt*> doomed;
   for (const StoredAttempt& attempt : record.attempts) {
@@ -77,7 +92,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   if (doomed.empty()) return changed;
   CAIRN_RETURN_IF_ERROR(record.Protection(job));
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, remains());
+  if (!found.has_value()) found = remains();
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, *found);
   const bool is_itself = remaining == action.step && !action.left_elsewhere.has_value();
   if (!remaining.has_value() || is_itself) return LastCheckpoint(job, action.step);
   CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
@@ -291,14 +307,23 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
                                    std::optional<int64_t> latest) {
-  CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StoredAttempt found = checkpoints_.ReadAttempt(job, step, attempt);
+  StoredAttempt found;
+  bool others = false;
+  CAIRN_RETURN_IF_ERROR(Together({[&] { return root_.Check(); },
+                                  [&] {
+                                    found = checkpoints_.ReadAttempt(job, step, attempt);
+                                    return absl::OkStatus();
+                                  },
+                                  [&] {
+                                    others = FindValid(job, latest).has_value();
+                                    return absl::OkStatus();
+                                  }}));
   if (found.damaged) return found.error;
   if (!found.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   }
-  if (!FindValid(job, latest).has_value()) return LastCheckpoint(job, step);
+  if (!others) return LastCheckpoint(job, step);
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -76,6 +77,9 @@ class DeletionStore {
   // If it is `latest`, a job with many checkpoints takes no longer than one with few.
   std::optional<int64_t> FindValid(const std::string& job, std::optional<int64_t> latest,
                                    std::optional<int64_t> except = std::nullopt);
+  // Makes calls that do not depend on each other: at the same time where Storage::CallsAtOnce says so, else in this
+  // order until one fails. Returns the first error in this order.
+  absl::Status Together(std::initializer_list<std::function<absl::Status()>> calls);
   // As Delete. `remains` returns a valid checkpoint of another step, whose record is durable.
   using Remains = std::function<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<ChangedSteps> DeleteLeaving(const std::string& job, const DeleteStep& action, const Remains& remains);
