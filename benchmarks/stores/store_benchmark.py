@@ -12,7 +12,8 @@ round before turned around, and each phase of a side in new processes:
   dcp-s3torchconnector   DCP with S3StorageWriter of Amazon's connector
   boto3, awscrt, curl    limits: as many bytes from and to memory, in as many processes, with parts of the same size:
                          s3transfer, Amazon's client in C, libcurl with requests that were signed before. Each is tried
-                         with several settings before the rounds, and has its best ones in them
+                         with several settings before the rounds, on at most 256 MB and for --tuning seconds, and has
+                         its best ones in them
 
   save       blocked: until save() returns; durable: until the commit is known. The second save of the processes counts
   load       into the same split: the first thing that new processes do
@@ -38,6 +39,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import time
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -59,8 +61,8 @@ MODULES = {**{name: kind.modules for name, kind in CHECKPOINTERS.items()},
            "boto3": ("boto3",), "awscrt": ("awscrt",), "curl": ("pycurl",)}
 
 
-# The longest phase of a side, in seconds.
-_PATIENCE = 1800.0
+# The longest phase of a side, in seconds. A store that is full does not answer at all.
+_PATIENCE = 300.0
 
 
 def parse() -> argparse.Namespace:
@@ -77,6 +79,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=200, help="that are listed; 0: no listing (default %(default)s)")
     parser.add_argument("--files", type=int, default=64, help="of a removed step; 0: no removal (default %(default)s)")
     parser.add_argument("--sides", default=",".join(SIDES), help="default %(default)s")
+    parser.add_argument("--tuning", type=float, default=30.0, metavar="SECONDS",
+                        help="after which no further setting of a limit is tried (default %(default)s)")
     parser.add_argument("--agent-flag", action="append", default=[], metavar="FLAG", help="for each agent")
     parser.add_argument("--json", action="store_true", help="print everything that was measured instead of the table")
     options = parser.parse_args()
@@ -92,6 +96,7 @@ class Benchmark:
     """The sides on one store. `settings` are the best ones of each limit, by phase."""
 
     _TRIAL = 64 << 20  # more than one part for each rank
+    _TUNED = 256 << 20  # enough parts for as many connections as a setting has
 
     def __init__(self, store: ServedStore, options: argparse.Namespace) -> None:
         # Ranks are new processes each time, from one that has imported what takes seconds, and has done nothing else.
@@ -101,6 +106,7 @@ class Benchmark:
             "s3transfer.manager"])
         self._store, self._options = store, options
         self.settings: dict[str, dict[str, Any]] = {}
+        self.tried: dict[str, str] = {}  # how many settings of each limit
         self.bytes = 0
 
     def _ranks(self, side: str, phase: str, settings: list[Any], cluster: Any,
@@ -121,16 +127,17 @@ class Benchmark:
             if cluster is not None:
                 environment["CAIRN_AGENT"] = cluster.agents[rank].address
             workers.append(self._processes.Process(target=run, args=(work, environment, theirs), daemon=True))
+        end = time.monotonic() + _PATIENCE
         for worker in workers:
             worker.start()
         with MemoryWatch([worker.pid for worker in workers], services) as memory:
             for worker in workers:
-                worker.join(_PATIENCE)
+                worker.join(max(0.0, end - time.monotonic()))
         failed = [rank for rank, worker in enumerate(workers) if worker.exitcode != 0]
         for worker in workers:
             worker.kill()
         if failed:
-            raise RuntimeError(f"{side}, {phase}: the ranks {failed} failed or did not end")
+            raise RuntimeError(f"{side}, {phase}: the ranks {failed} failed, or did not end within {_PATIENCE:g} s")
         self.bytes, operations = ours.recv()
         for operation in operations.values():
             if "log" not in operation:  # nothing was measured
@@ -171,12 +178,20 @@ class Benchmark:
         return error
 
     def tune(self, side: str) -> None:
-        """Tries all settings of a limit, and keeps the best of each phase."""
-        tried = TRANSFERS[side].settings
-        operations = self._ranks(side, "tune", list(tried), None)
-        self.settings[side] = {phase: min((operations[f"{phase} {number}"]["seconds"], number, setting)
-                                          for number, setting in enumerate(tried))[2] for phase in ("save", "load")}
-        self._store.clean()
+        """Tries the settings of a limit, as far as the time reaches, and keeps the best of each phase."""
+        settings = TRANSFERS[side].settings
+        taken: dict[str, list[float]] = {"save": [], "load": []}
+        end = time.monotonic() + self._options.tuning
+        for setting in settings:
+            operations = self._ranks(side, "tune", [setting], None, size=min(self._options.size, self._TUNED))
+            # What is replaced keeps its room until the store collects it, and a store that is full stands still.
+            self._store.clean()
+            for phase, seconds in taken.items():
+                seconds.append(operations[f"{phase} 0"]["seconds"])
+            if time.monotonic() > end:
+                break
+        self.settings[side] = {phase: settings[seconds.index(min(seconds))] for phase, seconds in taken.items()}
+        self.tried[side] = f"{len(taken['save'])} of {len(settings)}"
 
     def round(self, sides: list[str]) -> dict[str, Any]:
         """Returns what one round has measured: side -> phase -> operation, and the work of the coordinator."""
@@ -220,7 +235,8 @@ def main() -> int:
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
         answer = {"server": options.server, "frontend": options.frontend, "bytes": benchmark.bytes,
                   "ranks": options.ranks, "tensors": options.tensors, "part": options.part_size,
-                  "cores": os.cpu_count(), "absent": absent, "settings": benchmark.settings, "rounds": rounds}
+                  "cores": os.cpu_count(), "absent": absent, "settings": benchmark.settings,
+                  "tried": benchmark.tried, "rounds": rounds}
     if options.json:
         print(json.dumps(answer))
     else:

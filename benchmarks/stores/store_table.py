@@ -90,7 +90,8 @@ def print_table(answer: dict[str, Any]) -> None:
     print(f"{answer['bytes'] / 1e9:.3f} GB in {answer['tensors']} fp32 tensors over {answer['ranks']} ranks, {server}, "
           f"{len(rounds)} rounds, {answer['cores']} cores, parts of {answer['part'] / 2**20:g} MiB")
     for name, phases in answer["settings"].items():
-        print(f"{name}: best settings are {phases['save']} for uploads, {phases['load']} for downloads")
+        print(f"{name}: the best of {answer['tried'][name]} settings are {phases['save']} for uploads, "
+              f"{phases['load']} for downloads")
     for name, reason in answer["absent"].items():
         print(f"{name}: absent: {reason}")
     if "cairn" in sides:

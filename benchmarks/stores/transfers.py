@@ -25,7 +25,7 @@ class Transfer:
     """
 
     name = ""
-    settings: tuple[dict[str, Any], ...] = ()
+    settings: tuple[dict[str, Any], ...] = ()  # the first ones differ most: perhaps not all are tried
 
     def __init__(self, store: ServedStore, objects: dict[str, bytearray], part: int, setting: dict[str, Any]) -> None:
         self.store, self.objects, self.part, self.setting = store, objects, part, setting
@@ -42,8 +42,8 @@ class Boto3(Transfer):
     """Amazon's own client for Python: the TransferManager of s3transfer."""
 
     name = "boto3"
-    settings = tuple({"threads": threads, "checksums": checksums} for threads in (2, 4, 10)
-                     for checksums in ("when_supported", "when_required"))
+    settings = tuple({"threads": threads, "checksums": checksums} for checksums in ("when_required", "when_supported")
+                     for threads in (2, 10, 4))
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -78,7 +78,7 @@ class Crt(Transfer):
     """Amazon's client in C, by its bindings for Python: what their fast tools use."""
 
     name = "awscrt"
-    settings = tuple({"gbps": gbps, "connections": connections} for gbps in (10, 100) for connections in (2, 4, 10))
+    settings = tuple({"gbps": gbps, "connections": connections} for gbps in (10, 100) for connections in (4, 10, 2))
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -125,7 +125,7 @@ class Curl(Transfer):
     """libcurl's "multi" interface with requests that were signed before: the wire, and next to nothing else."""
 
     name = "curl"
-    settings = tuple({"connections": connections} for connections in (1, 2, 4, 8))
+    settings = tuple({"connections": connections} for connections in (2, 4, 1, 8))
     _BUFFER = 2 << 20
 
     def __init__(self, *arguments: Any) -> None:

@@ -139,6 +139,16 @@ absl::StatusOr<CheckpointList> ListWithMirror(CoordinatorClient& client, const s
   return listed;
 }
 
+const v1::Checkpoint* LatestOf(const CheckpointList& listed) {
+  const v1::Checkpoint* latest = nullptr;
+  for (const auto* steps : {&listed.checkpoints, &listed.only_at_mirror}) {
+    for (const v1::Checkpoint& one : *steps) {
+      if (one.state() == v1::Phase::COMMITTED && (latest == nullptr || one.step() > latest->step())) latest = &one;
+    }
+  }
+  return latest;
+}
+
 absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(CheckpointList listed, ListWithMirror(client, job));
   return std::move(listed.checkpoints);

@@ -84,6 +84,8 @@ struct CheckpointList {
 };
 // Returns the checkpoints of a job, with what the coordinator knows of its mirror.
 absl::StatusOr<CheckpointList> ListWithMirror(CoordinatorClient& client, const std::string& job);
+// Returns the latest committed checkpoint of root and mirror; null if there is none.
+const v1::Checkpoint* LatestOf(const CheckpointList& listed);
 // Returns the checkpoints of a job at the root, by ascending step.
 absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job);
 

@@ -1,10 +1,12 @@
 #include "cli/client/stored_checkpoint.h"
 
+#include <cstdio>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "cli/base/terminal.h"
 #include "cli/client/named_step.h"
 #include "common/format/outcome.h"
 #include "common/status/reason.h"
@@ -82,6 +84,41 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenHere(const FetchedManifest& fetched
   return storage;
 }
 
+std::optional<OnlyAtMirror> FindOnlyAtMirror(CoordinatorClient& client, const CheckpointName& name,
+                                             const absl::StatusOr<FetchedManifest>& fetched) {
+  if (name.step.has_value() ? !HasReason(fetched.status(), Reason::kNotCommitted)
+                            : !fetched.ok() && !HasReason(fetched.status(), Reason::kNotCommitted)) {
+    return std::nullopt;
+  }
+  const auto listed = ListWithMirror(client, name.job);
+  if (!listed.ok() || !listed->mirror.has_value()) return std::nullopt;
+  const v1::Checkpoint* const latest = LatestOf(*listed);
+  for (const v1::Checkpoint& one : listed->only_at_mirror) {
+    const bool meant = name.step.has_value() ? one.step() == *name.step : latest == &one;
+    if (meant) return OnlyAtMirror{listed->mirror->address(), one};
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<StoredCheckpoint> OpenAtMirror(const CommandContext& context, const OnlyAtMirror& found) {
+  const std::string name = absl::StrCat(found.listed.job(), "@", found.listed.step());
+  CheckpointName named;
+  named.job = found.listed.job();
+  named.step = found.listed.step();
+  auto stored = OpenBelow(found.address, named);
+  if (!stored.ok()) {
+    return Annotate(stored.status(), absl::StrCat("only the mirror ", found.address, " has ", name),
+                    {{"root", found.address},
+                     {"next", absl::StrCat("Run this on a machine that sees the mirror; give --root if it has another ",
+                                           "name there.")}});
+  }
+  if (!context.json()) {
+    std::fprintf(stderr, "%s only the mirror %s has %s\n", Coloured(stderr, Colour::kDim, "note:").c_str(),
+                 ForTerminal(found.address).c_str(), name.c_str());
+  }
+  return stored;
+}
+
 absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const CommandContext& context, const CheckpointName& name,
                                                 const std::string& root) {
   if (!root.empty()) {
@@ -90,10 +127,15 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const CommandContext& context, c
     return stored;
   }
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
-  CAIRN_ASSIGN_OR_RETURN(FetchedManifest fetched, FetchManifest(*client, name));
-  auto storage = OpenHere(fetched);
-  if (!storage.ok()) return WithMetadata(storage.status(), {{"root", fetched.root}});
-  return StoredCheckpoint{*std::move(storage), std::move(fetched.manifest)};
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
+  absl::StatusOr<FetchedManifest> fetched = FetchManifest(*client, named);
+  if (const auto there = FindOnlyAtMirror(*client, named, fetched); there.has_value()) {
+    return OpenAtMirror(context, *there);
+  }
+  CAIRN_RETURN_IF_ERROR(fetched.status());
+  auto storage = OpenHere(*fetched);
+  if (!storage.ok()) return WithMetadata(storage.status(), {{"root", fetched->root}});
+  return StoredCheckpoint{*std::move(storage), std::move(fetched->manifest)};
 }
 
 }  // namespace cairn::cli

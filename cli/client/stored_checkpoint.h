@@ -4,6 +4,7 @@
 #define CAIRN_CLI_CLIENT_STORED_CHECKPOINT_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -41,9 +42,23 @@ struct StoredCheckpoint {
   Manifest manifest;
 };
 
+// A checkpoint that a coordinator's root has not, and its mirror has.
+struct OnlyAtMirror {
+  std::string address;  // the mirror's
+  v1::Checkpoint listed;
+};
+// Returns it if `name`, which has no tag, means one, and `fetched` is what FetchManifest has returned for it. JOB alone
+// means the latest checkpoint of root and mirror. Nothing if the root has what is meant, or nobody has it.
+std::optional<OnlyAtMirror> FindOnlyAtMirror(CoordinatorClient& client, const CheckpointName& name,
+                                             const absl::StatusOr<FetchedManifest>& fetched);
+// Opens it on this machine, and tells people so. Fails as CheckpointStore::ReadManifest and OpenStorageOfJob; the
+// errors say that only the mirror has it.
+absl::StatusOr<StoredCheckpoint> OpenAtMirror(const CommandContext& context, const OnlyAtMirror& found);
+
 // Opens the checkpoint below `root`. If `root` is empty, asks the coordinator that CoordinatorClient::Connect finds for
-// the checkpoint, and opens its root on this machine. Fails as CheckpointStore::ReadManifest and OpenStorageOfJob, or
-// as Connect, FetchManifest and OpenHere. Errors have the root in their metadata, as soon as it is known.
+// the checkpoint, and opens its root on this machine, or its mirror if only that has it. Fails as
+// CheckpointStore::ReadManifest and OpenStorageOfJob, or as Connect, FetchManifest, OpenHere and OpenAtMirror. Errors
+// have the root in their metadata, as soon as it is known.
 absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const CommandContext& context, const CheckpointName& name,
                                                 const std::string& root);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/base/terminal.h"
 #include "cli/client/coordinator_client.h"
+#include "cli/client/named_step.h"
 #include "cli/client/stored_checkpoint.h"
 #include "cli/client/unknown_job.h"
 #include "cli/commands/commands.h"
@@ -139,7 +140,17 @@ absl::StatusOr<Shown> LookFromHere(const CommandContext& context, const Checkpoi
 absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const CheckpointName& name) {
   Shown shown;
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context, name.job));
-  CAIRN_ASSIGN_OR_RETURN(FetchedManifest fetched, FetchManifest(*client, name));
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
+  absl::StatusOr<FetchedManifest> answer = FetchManifest(*client, named);
+  if (auto there = FindOnlyAtMirror(*client, named, answer); there.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(StoredCheckpoint stored, OpenAtMirror(context, *there));
+    shown.files = CheckFilesOf(*stored.storage, stored.manifest);
+    shown.root = std::move(there->address);
+    shown.manifest = std::move(stored.manifest);
+    shown.listed = std::move(there->listed);
+    return shown;
+  }
+  CAIRN_ASSIGN_OR_RETURN(FetchedManifest fetched, std::move(answer));
   if (const auto storage = OpenHere(fetched); storage.ok()) shown.files = CheckFilesOf(**storage, fetched.manifest);
   shown.root = std::move(fetched.root);
   shown.manifest = std::move(fetched.manifest);

@@ -2,10 +2,13 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/own_name.h"
+#include "cli/client/mirror_watch.h"
 #include "cli/client/removals.h"
 #include "cli/commands/commands.h"
 #include "cli/local/foreground_process.h"
@@ -90,12 +93,19 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
     std::fprintf(stderr, "cairn: %s\n", note.c_str());
   }
   if (MeetsByOwnName(training)) NoteOwnName();
+  CommandContext asking = context;
+  asking.coordinator = cluster.coordinator_address();
+  std::optional<MirrorWatch> mirror;
+  if (cluster.HasCoordinator() && !IsCairn(training)) mirror.emplace(asking, arguments.cluster.job);
   auto process = ForegroundProcess::Start(training, cluster.Environment());
   if (!process.ok()) return ReportNoProgram(context, process.status());
   std::optional<int> status;
   while (!status.has_value()) {
     status = process->Follow(kTendInterval);
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "cairn: %s\n", said.c_str());
+    for (const std::string& said : mirror.has_value() ? mirror->TakeNews() : std::vector<std::string>()) {
+      std::fprintf(stderr, "cairn: %s\n", said.c_str());
+    }
   }
   // The agents finish staged saves without the trainers.
   absl::Time deadline = Clock::Real().SteadyNow() + drain_timeout;
@@ -108,8 +118,9 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   const bool saves_left = gave_up;
   // After a signal the user does not want to wait for removals, which the next coordinator can do too.
   if (cluster.HasCoordinator() && !gave_up && *status < kEndedBySignal) {
-    CommandContext asking = context;
-    asking.coordinator = cluster.coordinator_address();
+    if (const std::string lacks = mirror.has_value() ? mirror->AtEnd() : ""; !lacks.empty()) {
+      std::fprintf(stderr, "cairn: %s\n", lacks.c_str());
+    }
     const absl::Status removed = AwaitRemovals(
         asking, give_up, [](const std::string& line) { std::fprintf(stderr, "cairn: %s\n", line.c_str()); });
     if (!removed.ok()) {
@@ -121,6 +132,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
     gave_up = false;
     deadline = std::max(deadline, Clock::Real().SteadyNow() + kEndOfCoordinator);
   }
+  mirror.reset();
   cluster.DrainCoordinator(give_up);
   if (saves_left) {
     std::fprintf(stderr, "cairn: ended before all staged saves had their outcome\n");

@@ -52,9 +52,9 @@ absl::Status AddAllRanks(CoordinatorClient& client, v1::Job& job) {
   return absl::OkStatus();
 }
 
-// Returns the latest step that is in storage. The coordinator remembers the last save, but storage may have lost it
-// since; then this marks it in `job`. Sets `mirror` if the coordinator has one. If storage does not answer, returns the
-// step that the coordinator remembers.
+// Returns the latest step that is in storage, at the root or at its mirror. The coordinator remembers the last save,
+// but storage may have lost it since; then this marks it in `job`. Sets `mirror` if the coordinator has one. If storage
+// does not answer, returns the step that the coordinator remembers.
 absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job,
                                                             std::optional<v1::Mirror>& mirror) {
   if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
@@ -63,10 +63,8 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
   const bool read = listed.ok() && std::none_of(listed->checkpoints.begin(), listed->checkpoints.end(),
                                                 [](const v1::Checkpoint& checkpoint) { return checkpoint.unread(); });
   if (!read) return LastCommitted(client, job.job());
-  std::optional<v1::Checkpoint> latest;
   bool stands = false;
   for (const v1::Checkpoint& checkpoint : listed->checkpoints) {
-    if (checkpoint.state() == v1::Phase::COMMITTED) latest = checkpoint;
     stands = stands || checkpoint.step() == job.checkpoint().step();
   }
   if (job.checkpoint().state() == v1::Phase::COMMITTED && !stands) {
@@ -78,7 +76,8 @@ absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& c
                    {"step", absl::StrCat(job.checkpoint().step())},
                    {"next", absl::StrCat("`cairn list ", job.job(), "` shows the existing checkpoints.")}}));
   }
-  return latest;
+  const v1::Checkpoint* const latest = LatestOf(*listed);
+  return latest == nullptr ? std::nullopt : std::optional(*latest);
 }
 
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {

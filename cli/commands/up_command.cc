@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/terminal.h"
+#include "cli/client/mirror_watch.h"
 #include "cli/commands/commands.h"
 #include "cli/local/local_cluster.h"
 #include "common/base/clock.h"
@@ -56,9 +58,12 @@ void Print(const CommandContext& context, const Arguments& arguments, const Loca
 }
 
 // Waits for Ctrl-C or `cairn down`, and meanwhile restarts processes that end.
-void Supervise(LocalCluster& cluster) {
+void Supervise(LocalCluster& cluster, MirrorWatch* mirror) {
   while (!InterruptFlag()) {
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "%s\n", said.c_str());
+    for (const std::string& said : mirror != nullptr ? mirror->TakeNews() : std::vector<std::string>()) {
+      std::fprintf(stderr, "%s\n", said.c_str());
+    }
     absl::SleepFor(absl::Milliseconds(100));
   }
 }
@@ -88,7 +93,13 @@ absl::Status Up(const CommandContext& context, const Arguments& arguments,
   }
   Print(context, arguments, cluster);
   on_started(cluster);
-  Supervise(cluster);
+  {
+    std::optional<MirrorWatch> mirror;
+    CommandContext asking = context;
+    asking.coordinator = cluster.coordinator_address();
+    if (cluster.HasCoordinator()) mirror.emplace(asking, arguments.cluster.job);
+    Supervise(cluster, mirror.has_value() ? &*mirror : nullptr);
+  }
   Drain(cluster);
   return absl::OkStatus();
 }

@@ -95,9 +95,18 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
       {"attempt", checkpoint.attempt()},
       {"pinned", checkpoint.pinned()},
       {"tags", std::vector<std::string>(checkpoint.tags().begin(), checkpoint.tags().end())}};
+  const auto add_mirror = [&] {
+    if (!checkpoint.has_mirror()) return;
+    const v1::MirroredCheckpoint& mirror = checkpoint.mirror();
+    json["mirror"] = {{"state", mirror.state() == v1::MirroredCheckpoint::STATE_UNSPECIFIED
+                                    ? "UNKNOWN"
+                                    : v1::MirroredCheckpoint::State_Name(mirror.state())},
+                      {"error", mirror.has_error() ? ErrorToJson(StatusFromProto(mirror.error())) : nullptr}};
+  };
   if (checkpoint.state() == v1::Phase::DAMAGED) {
     json["commit_time"] = json["bytes"] = json["world_size"] = nullptr;
     json["error"] = ErrorToJson(StatusFromProto(checkpoint.error()));
+    add_mirror();
     return json;
   }
   json["commit_time"] = TimeText(checkpoint.commit_time());
@@ -108,13 +117,7 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["metrics"] = nlohmann::ordered_json::object();
   for (const v1::Metric& metric : checkpoint.metrics()) json["metrics"][metric.name()] = NumberToJson(metric.value());
   json["warnings"] = WarningsToJson(checkpoint);
-  if (checkpoint.has_mirror()) {
-    const v1::MirroredCheckpoint& mirror = checkpoint.mirror();
-    json["mirror"] = {{"state", mirror.state() == v1::MirroredCheckpoint::STATE_UNSPECIFIED
-                                    ? "UNKNOWN"
-                                    : v1::MirroredCheckpoint::State_Name(mirror.state())},
-                      {"error", mirror.has_error() ? ErrorToJson(StatusFromProto(mirror.error())) : nullptr}};
-  }
+  add_mirror();
   return json;
 }
 

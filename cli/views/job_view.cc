@@ -277,7 +277,9 @@ std::string CommittedText(const v1::Job& job, const std::optional<v1::Checkpoint
   if (!committed.has_value()) return "\nlatest committed: none\n";
   return absl::StrCat("\nlatest committed: ", job.job(), "@", committed->step(), ", ",
                       FormatSize(static_cast<int64_t>(committed->bytes())), " by ",
-                      Counted(committed->world_size(), "rank"), ", ", TimeText(committed->commit_time()), "\n");
+                      Counted(committed->world_size(), "rank"), ", ", TimeText(committed->commit_time()),
+                      committed->mirror().state() == v1::MirroredCheckpoint::ONLY_THERE ? ", only at the mirror" : "",
+                      "\n");
 }
 
 template <typename MakeTable>

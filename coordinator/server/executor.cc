@@ -206,7 +206,7 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
       deletion != nullptr && changed.ok() && changed->deleted.size() == changed->deleted_before.size();
   const bool untags = tag != nullptr && !tag->step.has_value() && changed.ok();
   if (untags) {
-    for (const int64_t step : changed->untagged) mirror_->Unmark(job, TagPath(job, step, tag->tag));
+    for (const int64_t step : changed->untagged) mirror_->Unmark(job, step, tag->tag);
   }
   if (none || repeated || untags) {
     // The step may stand only at the mirror.
@@ -219,7 +219,7 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   }
   if (!changed.ok()) return changed;
   if (const auto* pin = std::get_if<PinStep>(&action.change); pin != nullptr && !pin->pinned) {
-    mirror_->Unmark(job, PinPath(job, pin->step));
+    mirror_->Unmark(job, pin->step, "");
   }
   if (deletion != nullptr) {
     const std::optional<MirrorStep> seen = mirror_->view().Find(job, deletion->step);

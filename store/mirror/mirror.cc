@@ -116,7 +116,7 @@ void Mirror::AwaitWork(const absl::Status& status, bool worked) {
     told_.clear();
     retry_ = absl::ZeroDuration();
     if (worked) return;
-    next = view_.NextTime();
+    next = std::min(view_.NextTime(), next + options_.ping);
   } else {
     if (told_ != status.message()) {
       told_ = std::string(status.message());
@@ -225,10 +225,10 @@ absl::Status Mirror::MayReplace(const std::string& job, const ReserveAttempt& sa
                    metadata);
 }
 
-void Mirror::Unmark(const std::string& job, const std::string& path) {
+void Mirror::Unmark(const std::string& job, int64_t step, const std::string& tag) {
   {
     MutexLock lock(mutex_);
-    if (unmarked_.size() < kMaxUnmarked) unmarked_.emplace(job, path);
+    if (unmarked_.size() < kMaxUnmarked) unmarked_.emplace(job, step, tag);
   }
   Look(job);
 }
@@ -248,6 +248,12 @@ bool Mirror::IsLatest(const std::string& job, int64_t step) const {
          {"next", "It may have later steps than the root."}});
   }
   return view_.IsLatest(job, step);
+}
+
+void Mirror::NoteChecked(const std::string& job, int64_t step, const absl::Status& whole) {
+  if (!view_.NoteChecked({job, step}, whole, clock_.SteadyNow())) return;
+  Log(LogLevel::kError, "mirror_copy_damaged",
+      {{"job", job}, {"step", step}, {"mirror", options_.address}, {"error", whole}});
 }
 
 bool Mirror::MayRulesDelete(const std::string& job, int64_t step) {
@@ -295,7 +301,7 @@ bool Mirror::MayRulesDelete(const std::string& job, int64_t step) {
     Look(job);
     return false;
   }
-  view_.NoteChecked({job, step}, whole.ok(), clock_.SteadyNow());
+  NoteChecked(job, step, whole);
   if (!whole.ok()) Look(job);  // and it is copied again
   return whole.ok();
 }
@@ -316,7 +322,10 @@ absl::StatusOr<Mirror::Found> Mirror::Held(MirrorPlace::Side& side, const std::s
     if (found.hold == nullptr) load = found.hold = std::make_shared<const int>(0);
   }
   // Files are removed after their step's deletion was recorded. If that was not seen before, it is now.
-  CAIRN_ASSIGN_OR_RETURN(found.manifest, side.checkpoints.ReadValid(job, side.checkpoints.ReadStep(job, step)));
+  auto valid = side.checkpoints.ReadValid(job, side.checkpoints.ReadStep(job, step));
+  if (valid.ok() || IsProvenDamage(valid.status())) NoteChecked(job, step, valid.status());
+  CAIRN_RETURN_IF_ERROR(valid.status());
+  found.manifest = *std::move(valid);
   found.directory = absl::StrCat(options_.address, "/", job);
   return found;
 }

@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct MirrorOptions {
   // A step that cannot be copied because it is damaged at the root is tried again after `longest_retry`, and after
   // twice as long each further time, up to this.
   absl::Duration step_retry = absl::Hours(1);
+  // Without work the mirror is asked for so often whether it is still there.
+  absl::Duration ping = absl::Seconds(30);
   // Pins or tags a step at the root.
   std::function<absl::Status(const std::string& job, const ChangeSteps& mark)> mark_root;
 };
@@ -87,9 +90,9 @@ class Mirror {
   // step, with the error of its storage.
   absl::StatusOr<std::optional<ChangedSteps>> Change(const std::string& job, const ChangeSteps& change);
 
-  // A person has taken a pin or a tag from a step at the root, at `path`: takes it from the copy too. Does not block.
-  // The wish is kept in memory: a mark that is left because of that only keeps a copy longer.
-  void Unmark(const std::string& job, const std::string& path);
+  // A person has taken a tag, or the pin if `tag` is empty, from a step at the root: takes it from the copy too. Does
+  // not block. The wish is kept in memory: a mark that is left because of that only keeps a copy longer.
+  void Unmark(const std::string& job, int64_t step, const std::string& tag);
 
   // MirrorView::IsLatest. Right after the start it waits for the first look at the job, for ten seconds at most; if
   // there was none by then, the log says so.
@@ -134,10 +137,16 @@ class Mirror {
   // only the mirror has stays: a person made it there, or the root comes from a backup. If a later commit of its step
   // stands at the root, the mark is made there too.
   absl::Status CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
-  absl::Status CopyMark(const MirrorPlace::Held& held, const std::string& path);
+  absl::Status CopyMark(const MirrorPlace::Held& held, const std::string& job, int64_t step, const std::string& tag);
+  // Does what Unmark has asked for.
+  absl::Status TakeMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
   // Looks at the files of the newest copies, for the sake of which older ones are to go. Returns whether all are whole.
   absl::StatusOr<bool> NewestAreWhole(const MirrorPlace::Held& held, const std::string& job,
                                       const MirrorRecords& records);
+  // Looks at the files of copies that only the mirror has, of some each time.
+  absl::Status CheckOnlyThere(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
+  // Puts down what a look at the files of a copy has found: OK, or damage, which the log tells once.
+  void NoteChecked(const std::string& job, int64_t step, const absl::Status& whole);
   // Puts the record that deletes a copy. Does nothing while it is the last valid checkpoint of both places, or pinned.
   absl::Status DeleteCopy(const MirrorPlace::Held& held, const std::string& job, DeleteStep action);
   // Removes the files of deleted copies that nobody reads, and what was left of copies that are not wanted any more.
@@ -169,9 +178,10 @@ class Mirror {
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
-  std::vector<std::string> due_ ABSL_GUARDED_BY(mutex_);                            // jobs to look at; each once
-  std::set<std::pair<std::string, std::string>> unmarked_ ABSL_GUARDED_BY(mutex_);  // jobs, and paths of marks
-  bool changing_ ABSL_GUARDED_BY(mutex_) = false;                                   // somebody has the turn
+  std::vector<std::string> due_ ABSL_GUARDED_BY(mutex_);  // jobs to look at; each once
+  // Jobs, steps and tags; an empty tag is the pin.
+  std::set<std::tuple<std::string, int64_t, std::string>> unmarked_ ABSL_GUARDED_BY(mutex_);
+  bool changing_ ABSL_GUARDED_BY(mutex_) = false;  // somebody has the turn
   std::map<std::pair<std::string, int64_t>, std::weak_ptr<const void>> loads_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = true;
   std::thread thread_;

@@ -1,6 +1,7 @@
 // The part of Mirror that follows the root: pins and tags, deletions, and what is left of copies.
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/format/checkpoint_path.h"
@@ -8,17 +9,20 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/mirror/mirror.h"
+#include "store/read/step_marks.h"
 #include "store/write/deletion_store.h"
+#include "store/write/mark_store.h"
 
 namespace cairn {
 namespace {
 
 // So often it is looked whether a load still reads a deleted copy.
 constexpr absl::Duration kCleanRetry = absl::Seconds(5);
+// So many copies that nobody else has are looked at in one look at a job, and the next ones so much later.
+constexpr size_t kCopiesAtOnce = 8;
+constexpr absl::Duration kNextCopies = absl::Seconds(5);
 // So long a change that a person asked for waits for the thread's own.
 constexpr absl::Duration kChangePatience = absl::Seconds(10);
-// Pins and tags have a line of text.
-constexpr uint64_t kMaxMarkBytes = 4096;
 
 bool Contains(const std::vector<int64_t>& steps, int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -72,10 +76,7 @@ absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& jo
   const MirrorWork work = view_.Note(job, records, clock_.SteadyNow());
   CAIRN_RETURN_IF_ERROR(CopyMarks(held, job, records));
   for (const int64_t step : work.unwanted) {
-    const std::optional<MirrorStep> seen = view_.Find(job, step);
-    const bool replaced = seen.has_value() && seen->copy == MirrorStep::Copy::kReplaced;
-    const std::string cause = replaced ? "a later commit took its place" : "deleted at the root";
-    CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = replaced}));
+    CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = "deleted at the root"}));
   }
   if (!work.outdated.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const bool whole, NewestAreWhole(held, job, records));
@@ -88,28 +89,51 @@ absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& jo
     const std::string cause = absl::StrCat("the mirror keeps the last ", options_.rule.keep_last);
     CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = true}));
   }
-  return Clean(held, job, records, work);
+  CAIRN_RETURN_IF_ERROR(Clean(held, job, records, work));
+  return CheckOnlyThere(held, job, records);
 }
 
-absl::Status Mirror::CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records) {
-  std::set<std::pair<std::string, std::string>> unmarked;
+absl::Status Mirror::CheckOnlyThere(const MirrorPlace::Held& held, const std::string& job,
+                                    const MirrorRecords& records) {
+  std::vector<int64_t> steps = view_.UncheckedOnlyThere(job, clock_.SteadyNow());
+  // Each costs a request or two, and others wait for their turn.
+  if (steps.size() > kCopiesAtOnce) {
+    steps.resize(kCopiesAtOnce);
+    view_.LookBy(job, clock_.SteadyNow() + kNextCopies);
+  }
+  for (const int64_t step : steps) {
+    const absl::Status whole = held.side->checkpoints.ReadValid(job, *FindStep(records.mirror, step)).status();
+    if (!whole.ok() && !IsProvenDamage(whole)) return whole;
+    NoteChecked(job, step, whole);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Mirror::TakeMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records) {
+  std::set<std::tuple<std::string, int64_t, std::string>> unmarked;
   {
     MutexLock lock(mutex_);
     unmarked = unmarked_;
   }
-  for (const auto& [of, path] : unmarked) {
+  for (const auto& one : unmarked) {
+    const auto& [of, step, tag] = one;
     if (of != job) continue;
     // Somebody may have set the mark anew.
-    const absl::Status set = root_.storage().Read(path, kMaxMarkBytes).status();
-    if (!set.ok()) {
-      if (!HasReason(set, Reason::kFileMissing)) return set;
-      CAIRN_RETURN_IF_ERROR(held.lock->Check());
-      CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(path));
+    CAIRN_ASSIGN_OR_RETURN(const auto set, ReadMark(root_.storage(), job, step, tag));
+    const StepRecord* copy = FindStep(records.mirror, step);
+    if (!set.has_value() && copy != nullptr && (tag.empty() ? copy->pinned : HasTag(*copy, tag))) {
+      CAIRN_RETURN_IF_ERROR(MarkStore(*held.side->storage, clock_, *held.lock).Clear(job, step, tag));
       Look(job);  // for a copy that the mark had kept
     }
     MutexLock lock(mutex_);
-    unmarked_.erase({of, path});
+    unmarked_.erase(one);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Mirror::CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records) {
+  CAIRN_RETURN_IF_ERROR(TakeMarks(held, job, records));
+  MarkStore marks(*held.side->storage, clock_, *held.lock);
   const auto has_tag = [&](const std::vector<StepRecord>& steps, const std::string& tag) {
     return std::any_of(steps.begin(), steps.end(), [&](const StepRecord& step) { return HasTag(step, tag); });
   };
@@ -120,17 +144,14 @@ absl::Status Mirror::CopyMarks(const MirrorPlace::Held& held, const std::string&
     const MirrorStep step = MirrorStepOf(root, &mirror);
     if (step.unread) continue;
     if (step.copy == MirrorStep::Copy::kDeleted) {
-      CAIRN_RETURN_IF_ERROR(held.lock->Check());
-      if (mirror.pinned) CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(PinPath(job, mirror.step)));
-      for (const std::string& tag : mirror.tags) {
-        CAIRN_RETURN_IF_ERROR(held.side->storage->RemoveAll(TagPath(job, mirror.step, tag)));
-      }
+      if (mirror.pinned) CAIRN_RETURN_IF_ERROR(marks.Clear(job, mirror.step, ""));
+      for (const std::string& tag : mirror.tags) CAIRN_RETURN_IF_ERROR(marks.Clear(job, mirror.step, tag));
     }
     if (!step.at_root) continue;
-    if (root->pinned && !mirror.pinned) CAIRN_RETURN_IF_ERROR(CopyMark(held, PinPath(job, mirror.step)));
+    if (root->pinned && !mirror.pinned) CAIRN_RETURN_IF_ERROR(CopyMark(held, job, mirror.step, ""));
     for (const std::string& tag : root->tags) {
       // A tag names one step. The one that has it at the mirror keeps it, and is protected by it.
-      if (!has_tag(records.mirror, tag)) CAIRN_RETURN_IF_ERROR(CopyMark(held, TagPath(job, mirror.step, tag)));
+      if (!has_tag(records.mirror, tag)) CAIRN_RETURN_IF_ERROR(CopyMark(held, job, mirror.step, tag));
     }
     // A step that only the mirror had was saved anew. Its marks are the step's, and not the copy's.
     if (step.copy != MirrorStep::Copy::kReplaced || options_.mark_root == nullptr) continue;
@@ -145,13 +166,11 @@ absl::Status Mirror::CopyMarks(const MirrorPlace::Held& held, const std::string&
   return absl::OkStatus();
 }
 
-absl::Status Mirror::CopyMark(const MirrorPlace::Held& held, const std::string& path) {
-  const auto text = root_.storage().Read(path, kMaxMarkBytes);
-  // It was taken away meanwhile.
-  if (HasReason(text.status(), Reason::kFileMissing)) return absl::OkStatus();
-  CAIRN_RETURN_IF_ERROR(text.status());
-  CAIRN_RETURN_IF_ERROR(held.lock->Check());
-  return held.side->storage->PutIfAbsent(path, *text).status();
+absl::Status Mirror::CopyMark(const MirrorPlace::Held& held, const std::string& job, int64_t step,
+                              const std::string& tag) {
+  CAIRN_ASSIGN_OR_RETURN(const auto text, ReadMark(root_.storage(), job, step, tag));
+  if (!text.has_value()) return absl::OkStatus();  // it was taken away meanwhile
+  return MarkStore(*held.side->storage, clock_, *held.lock).Set(job, step, tag, *text);
 }
 
 absl::StatusOr<bool> Mirror::NewestAreWhole(const MirrorPlace::Held& held, const std::string& job,
@@ -167,7 +186,7 @@ absl::StatusOr<bool> Mirror::NewestAreWhole(const MirrorPlace::Held& held, const
       ++looked;
       const absl::Status valid = held.side->checkpoints.ReadValid(job, *FindStep(records.mirror, step.step)).status();
       if (!valid.ok() && !IsProvenDamage(valid)) return valid;
-      view_.NoteChecked({job, step.step}, valid.ok(), clock_.SteadyNow());
+      NoteChecked(job, step.step, valid);
       whole = whole && valid.ok();
     }
   }
@@ -251,7 +270,7 @@ absl::StatusOr<std::optional<ChangedSteps>> Mirror::Change(const std::string& jo
   // A coordinator that has just begun will soon know. What is known needs no look, which storage may hold.
   if (place_->held() == nullptr) view_.AwaitSeen(job, kChangePatience);
   const std::optional<MirrorStep> seen = view_.Find(job, *step);
-  const bool lacks = !seen.has_value() || seen->at_root || seen->mirrored == 0;
+  const bool lacks = !seen.has_value() || seen->at_root || (seen->mirrored == 0 && !seen->damaged_there);
   if (view_.IsKnown(job) && view_.reachable() && lacks) return std::nullopt;
   const Turn turn(*this, kChangePatience);
   if (!turn.mine()) {

@@ -75,7 +75,8 @@ MirrorWork WorkOf(const std::vector<MirrorStep>& steps, const MirrorRule& rule) 
     if (step->attempt != 0 && wants && !step->has_copy() && room) work.lacking.push_back(step->step);
     const bool stands = step->loadable() && !step->copy_damaged;
     if (lacks && room) work.copy.push_back(step->step);
-    if (step->loadable() && !step->kept && !lacks && is_outdated(there)) work.outdated.push_back(step->step);
+    const bool at_mirror = step->loadable() || step->left_behind();
+    if (at_mirror && !step->kept && !lacks && is_outdated(there)) work.outdated.push_back(step->step);
     wanted += lacks || stands ? 1 : 0;
     there += stands ? 1 : 0;
   }

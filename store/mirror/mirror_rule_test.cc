@@ -100,7 +100,19 @@ TEST(MirrorRuleTest, WorkOf_UnwantedCopies_GoAndAreNotCopied) {
   steps[2].attempt = 2;
   const MirrorWork work = WorkOf(steps, Rule("all"));
   EXPECT_EQ(work.copy, (Steps{4, 3}));
-  EXPECT_EQ(work.unwanted, (Steps{1, 2})) << "what replaces step 3 is still to come";
+  EXPECT_EQ(work.unwanted, Steps{1}) << "what replaces step 3 is still to come, and step 2 has nothing else";
+}
+
+TEST(MirrorRuleTest, WorkOf_AnEarlierCommitThatIsAllThatIsLeft_GoesOnlyWithOutdatedOnes) {
+  auto steps = At({1, 2, 3}, {1, 2, 3});
+  steps[0].at_root = false;
+  steps[0].attempt = 0;
+  steps[0].copy = MirrorStep::Copy::kReplaced;
+  EXPECT_TRUE(WorkOf(steps, Rule("all")).outdated.empty());
+  EXPECT_EQ(WorkOf(steps, Rule("all", 2)).outdated, Steps{1});
+  EXPECT_TRUE(WorkOf(steps, Rule("all", 3)).outdated.empty()) << "two newer ones are there";
+  steps[0].kept = true;
+  EXPECT_TRUE(WorkOf(steps, Rule("all", 2)).outdated.empty());
 }
 
 TEST(MirrorRuleTest, WorkOf_HalfCopiesThatNobodyWants_AreCleaned) {

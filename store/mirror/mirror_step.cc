@@ -112,6 +112,10 @@ MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror) {
       found.time = mirrored.time;
     }
   }
+  if (mirror->state() == StepRecord::State::kDamaged && !found.at_root && !found.unread) {
+    const MirrorStep::Copy copy = CopyOf(root == nullptr ? kNothing : *root, standing, *mirror->deciding());
+    found.damaged_there = copy != MirrorStep::Copy::kDeleted && copy != MirrorStep::Copy::kReplaced;
+  }
   for (const StoredAttempt& attempt : mirror->attempts) {
     if (attempt.unfinished && attempt.directory) found.half.insert(attempt.attempt);
     if (commit == nullptr || attempt.attempt != commit->attempt || attempt.unfinished) continue;

@@ -20,7 +20,7 @@ struct MirrorStep {
     kSame,       // the commit that stands at the root
     kOnlyThere,  // nothing stands at the root: rules deleted the step there, or the root was lost
     kDeleted,    // a person deleted this commit at the root, or a later one
-    kReplaced,   // the root has, or had, a later commit of the step
+    kReplaced,   // the root has, or had, a later commit of the step, which no person deleted
     kOther,      // another commit that hides the root's, or has its number
   };
 
@@ -36,7 +36,8 @@ struct MirrorStep {
   bool unread = false;        // a record at one of the places cannot be read now, so nobody knows what stands there
   bool uncopyable = false;    // files of the commit at the root are damaged; records do not tell, so the caller sets it
   bool copy_damaged = false;  // files of the copy are missing or cut off; the caller sets it too
-  std::set<uint32_t> half;    // attempts of which the mirror has files and no record
+  bool damaged_there = false;  // the root has nothing, and the record at the mirror is damaged
+  std::set<uint32_t> half;     // attempts of which the mirror has files and no record
   // These two describe the commit at the root, else the one at the mirror.
   Lineage lineage;
   absl::Time time = absl::UnixEpoch();
@@ -45,8 +46,11 @@ struct MirrorStep {
   bool has_copy() const { return attempt != 0 && copy == Copy::kSame && !copy_damaged; }
   // Returns true if a load may take the step from the mirror.
   bool loadable() const { return !unread && (copy == Copy::kSame || copy == Copy::kOnlyThere); }
-  // Returns true if the commit at the mirror must go: a person deleted it, or it was replaced by one that has gone.
-  bool unwanted() const { return !unread && (copy == Copy::kDeleted || (copy == Copy::kReplaced && !at_root)); }
+  // Returns true if the commit at the mirror must go, because a person deleted it.
+  bool unwanted() const { return !unread && copy == Copy::kDeleted; }
+  // Returns true if the commit at the mirror was replaced by one that rules have deleted before it was copied. It is
+  // all that is left of the step, so it stays; but nobody gets it for the later one.
+  bool left_behind() const { return !unread && copy == Copy::kReplaced && !at_root; }
   // Returns true if the root's commit can be copied.
   bool copyable() const { return attempt != 0 && !closed && !uncopyable && !unread; }
 };

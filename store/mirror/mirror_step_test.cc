@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "common/status/reason.h"
+
 namespace cairn {
 namespace {
 
@@ -79,6 +81,18 @@ TEST(MirrorStepTest, Copy_OfWhatTheRootHasNoMore) {
   EXPECT_EQ(CopyOf(Step({Deleted(1, true), Deleted(2, true)}), Step({Committed(1)})), Copy::kReplaced);
   EXPECT_EQ(CopyOf(Step({Deleted(1, false), Deleted(2, true)}), Step({Committed(2)})), Copy::kOnlyThere);
   EXPECT_EQ(CopyOf(Step({Deleted(1, false)}), Step({Committed(2)})), Copy::kOnlyThere) << "of a root that was lost";
+}
+
+TEST(MirrorStepTest, MirrorStepOf_OnlyADamagedRecordIsThere_IsKnown) {
+  StepRecord there = Step({Damaged(1)});
+  EXPECT_FALSE(MirrorStepOf(nullptr, &there).damaged_there) << "it may be read the next time";
+  there.attempts[0].error = MakeError(Reason::kManifestCorrupt, "damaged");
+  EXPECT_TRUE(MirrorStepOf(nullptr, &there).damaged_there) << "the root was lost";
+  const auto is_there = [&](const StepRecord& root) { return MirrorStepOf(&root, &there).damaged_there; };
+  EXPECT_TRUE(is_there(Step({Deleted(1, true)}))) << "rules have deleted it";
+  EXPECT_FALSE(is_there(Step({Deleted(1, false)}))) << "a person has deleted it";
+  EXPECT_FALSE(is_there(Step({Deleted(2, true)}))) << "an earlier commit";
+  EXPECT_FALSE(is_there(Step({Committed(1)})));
 }
 
 TEST(MirrorStepTest, MirrorStepOf_AnotherRecordInThePlace_ClosesTheStep) {

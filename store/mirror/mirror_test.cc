@@ -108,6 +108,17 @@ TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
   EXPECT_FALSE(one_->view().Awaits(kJob, 1));
 }
 
+TEST_F(MirrorTest, Run_TheMirrorGoesAway_IsNoticedWithoutWork) {
+  Commit(1);
+  options_.ping = absl::Milliseconds(10);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  fs::rename(directory_ + "/mirror", directory_ + "/away");
+  EXPECT_TRUE(Becomes([&] { return one_->view().DescribeMirror(kJob).has_error(); }));
+  fs::rename(directory_ + "/away", directory_ + "/mirror");
+  EXPECT_TRUE(Becomes([&] { return !one_->view().DescribeMirror(kJob).has_error(); }));
+}
+
 TEST_F(MirrorTest, Start_AnotherOneHoldsTheMirror_IsTriedAgain) {
   Commit(1);
   auto held = mirror_->TakeRoot();
@@ -164,8 +175,8 @@ TEST_F(MirrorTest, Look_PinsAndTags_Follow) {
   one_->Look(kJob);
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_TRUE(fs::exists(AtMirror(TagPath(kJob, 1, "paper")))) << "the root may come from a backup";
-  one_->Unmark(kJob, PinPath(kJob, 1));
-  one_->Unmark(kJob, TagPath(kJob, 1, "paper"));
+  one_->Unmark(kJob, 1, "");
+  one_->Unmark(kJob, 1, "paper");
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(TagPath(kJob, 1, "paper"))); }));
   EXPECT_EQ(ReadWhole(AtMirror(PinPath(kJob, 1))), "note\n") << "the root has it";
 }
@@ -210,6 +221,62 @@ TEST_F(MirrorTest, Look_TheOnlyCopyIsDeleted_AnotherStepTakesItsPlace) {
   ASSERT_TRUE(root_->PutIfAbsent(PinPath(kJob, 1), "note\n").ok());
   one_->Look(kJob);
   EXPECT_TRUE(BecomesMirrored(1)) << "it is pinned now";
+}
+
+TEST_F(MirrorTest, Look_RulesDeleteAnOverwrittenStepBeforeItIsCopied_TheEarlierCommitStays) {
+  Commit(1);
+  Commit(2);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  End();
+  Commit(1, 2);
+  DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
+  ASSERT_TRUE(deletions.Delete(kJob, DeleteReplaced{1}).ok());
+  ASSERT_TRUE(deletions.Delete(kJob, DeleteStep{1, "rules", /*by_rules=*/true}, std::nullopt).ok());
+  Commit(3);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(3));
+  ASSERT_TRUE(Becomes([&] { return one_->view().counts().steps_waiting == 0; }));
+  End();
+  EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kCommitted);
+  EXPECT_TRUE(fs::exists(AtMirror(File(1))));
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(3));
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kNotCommitted)) << "nobody gets it for the later commit";
+  EXPECT_TRUE(one_->view().OnlyThere(kJob).empty());
+  // A person may delete it.
+  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{1, "a person"}})->has_value());
+  EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kNothing);
+}
+
+TEST_F(MirrorTest, OnlyThere_ACopyIsDamaged_IsSaid) {
+  for (const int64_t step : {1, 2, 3}) Commit(step);
+  Begin();
+  for (const int64_t step : {1, 2, 3}) ASSERT_TRUE(BecomesMirrored(step));
+  for (const int64_t step : {1, 2}) ASSERT_TRUE(Delete(step, /*by_rules=*/true).ok());
+  const auto state = [&](size_t i) {
+    const auto steps = one_->view().OnlyThere(kJob);
+    return i < steps.size() ? steps[i].state() : v1::Phase::PHASE_UNSPECIFIED;
+  };
+  EXPECT_TRUE(Becomes([&] { return state(1) == v1::Phase::COMMITTED; }));
+  const std::string bytes = ReadWhole(AtMirror(File(1)));
+  fs::remove(AtMirror(File(1)));
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kFileMissing));
+  EXPECT_EQ(state(0), v1::Phase::DAMAGED) << "a load has found it";
+  EXPECT_EQ(state(1), v1::Phase::COMMITTED);
+  Begin();
+  EXPECT_TRUE(Becomes([&] { return state(0) == v1::Phase::DAMAGED; })) << "nobody has loaded it";
+  EXPECT_NE(one_->view().OnlyThere(kJob)[0].error().message().find(File(1)), std::string::npos);
+  std::ofstream(AtMirror(File(1)), std::ios::binary) << bytes;
+  EXPECT_TRUE(one_->Find(kJob, 1).ok());
+  EXPECT_EQ(state(0), v1::Phase::COMMITTED) << "somebody has brought it back";
+  // A record that cannot be read.
+  fs::resize_file(AtMirror(OutcomePath(kJob, 2, 1)), 10);
+  one_->Look(kJob);
+  EXPECT_TRUE(Becomes([&] { return state(1) == v1::Phase::DAMAGED; }));
+  EXPECT_EQ(one_->view().OnlyThere(kJob)[1].mirror().state(), State::ONLY_THERE);
+  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{2, "a person"}})->has_value());
+  EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
 }
 
 TEST_F(MirrorTest, MayRulesDelete_TheCopyHasLostAFile_NotBeforeItIsMadeAgain) {

@@ -16,6 +16,8 @@ constexpr absl::Duration kLookEach = absl::Minutes(10);
 constexpr absl::Duration kUnreadRetry = absl::Seconds(10);
 // So long a look at the files of a copy counts.
 constexpr absl::Duration kCheckedFor = absl::Minutes(1);
+// So often it is looked at the files of a copy that only the mirror has.
+constexpr absl::Duration kFilesEach = absl::Hours(6);
 constexpr size_t kMaxEmpty = 1000;
 
 bool Contains(const std::vector<int64_t>& steps, int64_t step) {
@@ -84,12 +86,17 @@ MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records
   seen.sequence = std::max(seen.sequence, LineageOf(records.mirror).sequence());
   seen.highest_attempt.clear();
   seen.only_there.clear();
+  seen.damaged_there.clear();
   for (const StepRecord& step : records.mirror) {
     if (!step.attempts.empty()) seen.highest_attempt[step.step] = step.attempts.back().attempt;
   }
   std::erase_if(seen.damaged, [&](const auto& entry) {
     const MirrorStep* step = FindStep(steps, entry.first);
-    return step == nullptr || step->mirrored != entry.second;
+    return step == nullptr || step->mirrored != entry.second.attempt;
+  });
+  std::erase_if(seen.looked, [&](const auto& entry) {
+    const MirrorStep* step = FindStep(steps, entry.first);
+    return step == nullptr || step->copy != MirrorStep::Copy::kOnlyThere;
   });
   std::erase_if(seen.checked, [&](const auto& entry) {
     const MirrorStep* step = FindStep(steps, entry.first);
@@ -106,6 +113,7 @@ MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records
     if (step.unread) seen.next_look = std::min(seen.next_look, now + kUnreadRetry);
     const StepRecord* mirror = FindStep(records.mirror, step.step);
     if (step.copy == MirrorStep::Copy::kOnlyThere && !step.at_root) seen.only_there[step.step] = *mirror;
+    if (step.damaged_there) seen.damaged_there[step.step] = *mirror;
     if (!step.closed || step.attempt == 0) continue;
     absl::Status why = WhyClosed(step, *mirror, job, address_);
     if (why.ok()) continue;
@@ -193,17 +201,35 @@ void MirrorView::NoteFailure(const Copy& copy, uint32_t attempt, const absl::Sta
   if (for_good) ++counts_.failures;
 }
 
-void MirrorView::NoteChecked(const Copy& copy, bool whole, absl::Time now) {
+bool MirrorView::NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now) {
   MutexLock lock(mutex_);
-  const auto seen = seen_.find(copy.job);
-  const MirrorStep* step = seen == seen_.end() ? nullptr : FindStep(seen->second.steps, copy.step);
-  if (step == nullptr) return;
-  if (whole) {
-    seen->second.checked[copy.step] = now;
-    return;
+  const auto found = seen_.find(copy.job);
+  if (found == seen_.end()) return false;
+  Seen& seen = found->second;
+  const auto step =
+      std::find_if(seen.steps.begin(), seen.steps.end(), [&](const MirrorStep& one) { return one.step == copy.step; });
+  if (step == seen.steps.end()) return false;
+  step->copy_damaged = !whole.ok();
+  if (step->copy == MirrorStep::Copy::kOnlyThere) seen.looked[copy.step] = now;
+  if (whole.ok()) {
+    seen.checked[copy.step] = now;
+    seen.damaged.erase(copy.step);
+    return false;
   }
-  seen->second.checked.erase(copy.step);
-  seen->second.damaged[copy.step] = step->mirrored;
+  seen.checked.erase(copy.step);
+  return seen.damaged.insert_or_assign(copy.step, Damaged{step->mirrored, whole}).second;
+}
+
+std::vector<int64_t> MirrorView::UncheckedOnlyThere(const std::string& job, absl::Time now) const {
+  std::vector<int64_t> steps;
+  MutexLock lock(mutex_);
+  const Seen* seen = Of(job);
+  if (seen == nullptr) return steps;
+  for (const auto& [step, record] : seen->only_there) {
+    const auto looked = seen->looked.find(step);
+    if (looked == seen->looked.end() || now - looked->second > kFilesEach) steps.push_back(step);
+  }
+  return steps;
 }
 
 bool MirrorView::Awaits(const std::string& job, int64_t step) const {
@@ -348,8 +374,15 @@ std::vector<v1::Checkpoint> MirrorView::OnlyThere(const std::string& job) const 
   for (const auto& [number, step] : seen->only_there) {
     v1::Checkpoint& entry = made.emplace_back(ListedCheckpoint(job, step, seen->lineage));
     if (FindStep(seen->steps, number)->superseded) entry.set_state(v1::Phase::SUPERSEDED);
-    entry.mutable_mirror()->set_state(v1::MirroredCheckpoint::ONLY_THERE);
+    if (const auto damaged = seen->damaged.find(number); damaged != seen->damaged.end()) {
+      entry.set_state(v1::Phase::DAMAGED);
+      *entry.mutable_error() = StatusToProto(damaged->second.error);
+    }
   }
+  for (const auto& [number, step] : seen->damaged_there) made.push_back(ListedCheckpoint(job, step, seen->lineage));
+  for (v1::Checkpoint& entry : made) entry.mutable_mirror()->set_state(v1::MirroredCheckpoint::ONLY_THERE);
+  std::sort(made.begin(), made.end(),
+            [](const v1::Checkpoint& a, const v1::Checkpoint& b) { return a.step() < b.step(); });
   return made;
 }
 

@@ -72,8 +72,11 @@ class MirrorView {
   // has another one.
   void NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good, absl::Time now,
                    absl::Duration rest, absl::Duration longest);
-  // Somebody has looked at the files of the step's copy, at `now`.
-  void NoteChecked(const Copy& copy, bool whole, absl::Time now);
+  // Somebody has looked at the files of the step's copy, at `now`: it is whole, or `whole` says what is damaged.
+  // Returns true if the damage was not known.
+  bool NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now);
+  // Returns the steps that only the mirror has and at whose files nobody has looked for hours, ascending.
+  std::vector<int64_t> UncheckedOnlyThere(const std::string& job, absl::Time now) const;
 
   // True if the rule wants a copy of the step, which is committed at the root, and there is none yet, or nobody knows;
   // also while the step is being copied.
@@ -116,17 +119,23 @@ class MirrorView {
     absl::Duration rest;
     bool is_closed = false;  // MirrorStep::closed; the next look says whether it still is
   };
+  struct Damaged {
+    uint32_t attempt = 0;
+    absl::Status error;
+  };
   // What was seen of a job.
   struct Seen {
     std::vector<MirrorStep> steps;
     JobLineage lineage;
     MirrorWork work;
     std::map<int64_t, StepRecord> only_there;
+    std::map<int64_t, StepRecord> damaged_there;  // MirrorStep::damaged_there
     std::map<int64_t, uint32_t> highest_attempt;  // at the mirror
     uint64_t sequence = 0;                        // of its commits
     std::map<int64_t, Failed> failed;
-    std::map<int64_t, uint32_t> damaged;    // attempts whose copies are damaged
+    std::map<int64_t, Damaged> damaged;     // copies that are damaged
     std::map<int64_t, absl::Time> checked;  // when somebody has found a copy whole
+    std::map<int64_t, absl::Time> looked;   // when somebody has looked at a copy that only the mirror has
     absl::Time next_look = absl::InfiniteFuture();
   };
 

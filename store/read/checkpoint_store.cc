@@ -10,6 +10,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/read/record_index.h"
+#include "store/read/step_marks.h"
 #include "store/read/tags.h"
 
 namespace cairn {
@@ -405,16 +406,18 @@ StepRecord CheckpointStore::ReadListed(std::string_view job, int64_t step,
     bool outcome = false, deletion = false, directory = false;
   };
   std::map<uint32_t, Names> attempts;
+  StepMarks marks;
   for (const Storage::Entry& entry : *entries) {
     if (const auto number = ParseOutcomeName(entry.name)) attempts[*number].outcome = true;
     if (const auto number = ParseDeletionName(entry.name)) attempts[*number].deletion = true;
-    found.pinned |= entry.name == kPinName;
-    if (auto tag = ParseTagName(entry.name)) found.tags.push_back(*std::move(tag));
+    marks.Add(entry.name);
     found.unfinished |= entry.unfinished;
     if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
       attempts[*number].directory = true;
     }
   }
+  found.pinned = marks.pinned();
+  found.tags = marks.tags();
   const Listing listing(*entries, storage_.ListsExactly());
   for (const auto& [number, names] : attempts) {
     StoredAttempt record = ReadAttempt(job, step, number, listing);

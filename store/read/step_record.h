@@ -32,9 +32,9 @@ struct StepRecord {
   std::vector<StoredAttempt> attempts;  // ascending
   // True if the step's directory has unfinished files: see Storage::RemoveUnfinished.
   bool unfinished = false;
-  // True if there is anything at PinPath, readable or not.
+  // StepMarks::pinned. A mark counts by its name, readable or not.
   bool pinned = false;
-  // The tags for which there is anything at TagPath, readable or not; ascending.
+  // StepMarks::tags.
   std::vector<std::string> tags;
   // Says why the step's directory cannot be listed, so that nothing is known of its attempts; OK if it can.
   absl::Status unlisted;

@@ -10,6 +10,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
+#include "store/read/change_number.h"
 
 namespace cairn {
 namespace {
@@ -34,7 +35,7 @@ absl::StatusOr<JobDirectory> ListJobDirectory(Storage& storage, const std::strin
   if (!directory.empty() && storage.Exists(absl::StrCat(directory, "/.cairn"))) return listed;
   const int depth = DepthOf(directory);
   for (const Storage::Entry& entry : *entries) {
-    if (ParseStepName(entry.name).has_value() || entry.name == ".retention") {
+    if (ParseStepName(entry.name).has_value() || entry.name == ".retention" || entry.name == kRulesName) {
       listed.is_job = !directory.empty();
       continue;
     }

@@ -1,6 +1,7 @@
 #include "store/s3/aws_runtime.h"
 
 #include <aws/auth/auth.h>
+#include <aws/io/channel.h>
 #include <aws/io/event_loop.h>
 #include <aws/io/host_resolver.h>
 
@@ -11,9 +12,20 @@
 #include "store/s3/aws_event.h"
 
 namespace cairn {
+namespace {
+
+// Of one call that reads from a connection, or writes to it. With 16 KiB, the library's own value, a load spends more
+// time in calls of the kernel than in its work. Each of the two threads keeps four buffers of this size.
+constexpr size_t kBytesOfCall = size_t{128} << 10;
+
+}  // namespace
 
 aws_allocator* AwsAllocator() {
-  static const bool once = (aws_auth_library_init(aws_default_allocator()), true);
+  static const bool once = [] {
+    g_aws_channel_max_fragment_size = kBytesOfCall;
+    aws_auth_library_init(aws_default_allocator());
+    return true;
+  }();
   (void)once;
   return aws_default_allocator();
 }

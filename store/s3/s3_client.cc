@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/base/random_id.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
@@ -15,6 +16,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kKeysInDeletion = 1000;
+// Stores delete the keys of one request one after the other. So fewer go into each, where several can be under way.
+constexpr size_t kFewKeys = 16;
 
 }  // namespace
 
@@ -110,7 +113,7 @@ absl::StatusOr<std::vector<S3Listed>> S3Client::List(const std::string& prefix, 
   return listing.Take();
 }
 
-absl::Status S3Client::DeleteSome(const std::vector<std::string>& keys, std::vector<std::string>& refused,
+absl::Status S3Client::DeleteSome(const std::vector<std::string>& keys, int threads, std::vector<std::string>& refused,
                                   absl::Status& error) {
   const S3Dialect& dialect = *address().dialect;
   const std::string body = DeletionXml(keys, dialect.deletion_is_quiet);
@@ -119,7 +122,7 @@ absl::Status S3Client::DeleteSome(const std::vector<std::string>& keys, std::vec
   const S3Reply reply = requester_.Ask(request);
   // Some stores do not know this request, and Ceph 16 allows it only to those who may delete everything.
   if (reply.final && (IsDenied(reply.answer.status) || reply.code == "NotImplemented")) {
-    return ForEachOnThreads("to delete", keys.size(), connections(), [&](size_t number, int) -> absl::Status {
+    return ForEachOnThreads("to delete", keys.size(), threads, [&](size_t number, int) -> absl::Status {
       const S3Request single = {"DELETE", keys[number]};
       const S3Reply deleted = requester_.Ask(single);
       const bool gone = deleted.done() || (deleted.final && deleted.answer.status == kHttpNotFound);
@@ -146,14 +149,25 @@ absl::Status S3Client::Delete(const std::vector<std::string>& keys) {
   const absl::Time begun = requester_.Now();
   std::vector<std::string> left = keys;
   for (int attempt = 1; !left.empty(); ++attempt) {
+    const size_t share = (left.size() + static_cast<size_t>(connections()) - 1) / static_cast<size_t>(connections());
+    const size_t in_each = std::clamp(share, kFewKeys, kKeysInDeletion);
     std::vector<std::string> refused;
     absl::Status error;
-    for (size_t begin = 0; begin < left.size(); begin += kKeysInDeletion) {
-      const size_t end = std::min(left.size(), begin + kKeysInDeletion);
-      const auto first = left.begin();
-      CAIRN_RETURN_IF_ERROR(
-          DeleteSome({first + static_cast<ptrdiff_t>(begin), first + static_cast<ptrdiff_t>(end)}, refused, error));
-    }
+    Mutex mutex;  // of these two
+    const size_t requests = (left.size() + in_each - 1) / in_each;
+    const int threads_each = std::max(1, connections() / static_cast<int>(requests));
+    const absl::Status asked = ForEachOnThreads("to delete", requests, connections(), [&](size_t number, int) {
+      const auto first = left.begin() + static_cast<ptrdiff_t>(number * in_each);
+      const auto end = left.begin() + static_cast<ptrdiff_t>(std::min(left.size(), (number + 1) * in_each));
+      std::vector<std::string> refused_here;
+      absl::Status error_here;
+      CAIRN_RETURN_IF_ERROR(DeleteSome({first, end}, threads_each, refused_here, error_here));
+      MutexLock lock(mutex);
+      refused.insert(refused.end(), refused_here.begin(), refused_here.end());
+      error.Update(error_here);
+      return absl::OkStatus();
+    });
+    CAIRN_RETURN_IF_ERROR(asked);
     if (!refused.empty() && requester_.Now() - begun > requester_.options().patience) return error;
     if (!refused.empty()) requester_.BackOff(attempt);
     left = std::move(refused);

@@ -69,8 +69,10 @@ class S3Client {
   S3Client(const S3Address& address, const Clock& clock, const Options& options, std::unique_ptr<S3Wire> wire)
       : requester_(address, clock, options, std::move(wire)), uploads_(requester_) {}
 
-  // Deletes at most 1,000 keys. Those that the store may delete at another try go to `refused`, and why to `error`.
-  absl::Status DeleteSome(const std::vector<std::string>& keys, std::vector<std::string>& refused, absl::Status& error);
+  // Deletes at most 1,000 keys, by one request, or by one for each key on so many threads if the store does not know
+  // the other one. Those that it may delete at another try go to `refused`, and why to `error`.
+  absl::Status DeleteSome(const std::vector<std::string>& keys, int threads, std::vector<std::string>& refused,
+                          absl::Status& error);
 
   S3Requester requester_;
   S3Uploads uploads_;

@@ -8,10 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/outcome.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/write/attempt_store.h"
-#include "store/write/retention_file.h"
+#include "store/write/changed_record.h"
 
 namespace cairn {
 namespace {
@@ -24,21 +25,17 @@ absl::Status LastCheckpoint(const std::string& job, int64_t step) {
                    {{"job", job}, {"step", absl::StrCat(step)}});
 }
 
-absl::Status UnknownOutcome(const absl::Status& failed) {
-  return WithMetadata(
-      Annotate(failed, "it is not known whether this was done"),
-      {{"outcome", "unknown"},
-       {"next", "Check the disk, look at the present state (`cairn list`), and then repeat the command."}});
-}
-
-bool OutcomeIsUnknown(const absl::Status& status) { return MetadataOf(status).contains("outcome"); }
-
 }  // namespace
 
 std::optional<int64_t> DeletionStore::FindValid(const std::string& job, std::optional<int64_t> latest,
                                                 std::optional<int64_t> except) {
   if (latest.has_value() && latest != except && checkpoints_.IsValid(job, *latest)) return latest;
   return checkpoints_.NewestValid(job, except);
+}
+
+absl::Status DeletionStore::Together(std::initializer_list<std::function<absl::Status()>> calls) {
+  return ForEachOnThreads("to delete a checkpoint", calls.size(), storage_.CallsAtOnce(),
+                          [&](size_t number, int) { return calls.begin()[number](); });
 }
 
 absl::StatusOr<std::optional<int64_t>> DeletionStore::Settled(const std::string& job,
@@ -59,9 +56,18 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
                                                           const Remains& remains) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   CAIRN_RETURN_IF_ERROR(CheckStep(action.step));
-  CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = checkpoints_.ReadStep(job, action.step);
-  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  StepRecord record;
+  // It is looked for in advance where that takes no longer.
+  std::optional<absl::StatusOr<std::optional<int64_t>>> found;
+  CAIRN_RETURN_IF_ERROR(Together({[&] { return root_.Check(); },
+                                  [&] {
+                                    record = checkpoints_.ReadStep(job, action.step);
+                                    return record.unlisted;
+                                  },
+                                  [&] {
+                                    if (storage_.CallsAtOnce() > 1) found = remains();
+                                    return absl::OkStatus();
+                                  }}));
   ChangedSteps changed;
   std::vector<const StoredAttempt*> doomed;
   for (const StoredAttempt& attempt : record.attempts) {
@@ -86,7 +92,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
   if (doomed.empty()) return changed;
   CAIRN_RETURN_IF_ERROR(record.Protection(job));
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, remains());
+  if (!found.has_value()) found = remains();
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> remaining, *found);
   const bool is_itself = remaining == action.step && !action.left_elsewhere.has_value();
   if (!remaining.has_value() || is_itself) return LastCheckpoint(job, action.step);
   CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
@@ -157,31 +164,8 @@ absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job,
   }
   if (!standing.deleted && !standing.damaged && !standing.unfinished && !result.in_doubt) return result.put.status();
   if (!standing.deleted) return UnknownOutcome(result.put.status());
-  CAIRN_RETURN_IF_ERROR(SettleChange(path, result.put.status()));
+  CAIRN_RETURN_IF_ERROR(SettleChange(storage_, path, result.put.status()));
   return standing;
-}
-
-absl::Status DeletionStore::PutRecord(const std::string& path, const std::string& bytes, bool replace) {
-  absl::Status put = replace ? storage_.PutReplacing(path, bytes) : storage_.PutIfAbsent(path, bytes).status();
-  if (put.ok()) return put;
-  const auto standing = storage_.Read(path, bytes.size() + 1);
-  if (standing.ok() && *standing == bytes) return SettleChange(path, put);
-  const bool refused = standing.ok() || HasReason(standing.status(), Reason::kFileMissing) ||
-                       HasReason(standing.status(), Reason::kMessageTooLarge);
-  return refused ? put : UnknownOutcome(put);
-}
-
-absl::Status DeletionStore::RemoveRecord(const std::string& path) {
-  absl::Status removed = storage_.RemoveAll(path);
-  if (removed.ok()) return removed;
-  const absl::Status standing = storage_.Read(path, kMaxRetentionBytes).status();
-  if (standing.ok()) return removed;
-  return HasReason(standing, Reason::kFileMissing) ? SettleChange(path, removed) : UnknownOutcome(removed);
-}
-
-absl::Status DeletionStore::SettleChange(const std::string& path, const absl::Status& failed) {
-  const absl::Status settled = storage_.Sync(path.substr(0, path.rfind('/')));
-  return settled.ok() ? settled : UnknownOutcome(failed);
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const PinStep& action) {
@@ -189,13 +173,8 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
   const StepRecord record = checkpoints_.ReadStep(job, action.step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   if (record.state() == StepRecord::State::kNothing) return checkpoints_.SharedManifest(job, action.step).status();
-  const std::string path = PinPath(job, action.step);
-  if (!action.pinned) {
-    CAIRN_RETURN_IF_ERROR(RemoveRecord(path));
-    return ChangedSteps{};
-  }
-  // A pin that exists already keeps its note.
-  CAIRN_RETURN_IF_ERROR(PutRecord(path, absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n"), false));
+  const std::string text = absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n");
+  CAIRN_RETURN_IF_ERROR(action.pinned ? marks_.Set(job, action.step, "", text) : marks_.Clear(job, action.step, ""));
   return ChangedSteps{};
 }
 
@@ -222,10 +201,9 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
     }
     return TagIsTaken(job, action.tag, step.step);
   }
-  CAIRN_RETURN_IF_ERROR(root_.Check());
   const std::string text =
       absl::StrCat(absl::FormatTime(absl::RFC3339_sec, clock_.WallNow(), absl::UTCTimeZone()), "\n");
-  CAIRN_RETURN_IF_ERROR(PutRecord(TagPath(job, *action.step, action.tag), text, false));
+  CAIRN_RETURN_IF_ERROR(marks_.Set(job, *action.step, action.tag, text));
   return ChangedSteps{};
 }
 
@@ -235,7 +213,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const 
   ChangedSteps changed;
   for (const StepRecord& step : steps) {
     if (std::find(step.tags.begin(), step.tags.end(), tag) == step.tags.end()) continue;
-    CAIRN_RETURN_IF_ERROR(RemoveRecord(TagPath(job, step.step, tag)));
+    CAIRN_RETURN_IF_ERROR(marks_.Clear(job, step.step, tag));
     changed.untagged.push_back(step.step);
   }
   return changed;
@@ -243,25 +221,10 @@ absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const 
 
 absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, const SetRetention& action) {
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  if (action.policy.empty()) {
-    CAIRN_RETURN_IF_ERROR(RemoveRecord(RetentionPath(job)));
-  } else {
-    CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(job));
-    CAIRN_RETURN_IF_ERROR(PutRecord(RetentionPath(job), EncodeRetention(action.policy), true));
-  }
+  CAIRN_RETURN_IF_ERROR(marks_.SetPolicy(job, action.policy));
   ChangedSteps changed;
   changed.policy = action.policy;
   return changed;
-}
-
-absl::StatusOr<PrunePolicy> DeletionStore::ReadPolicy(const std::string& job) {
-  const auto text = storage_.Read(RetentionPath(job), kMaxRetentionBytes);
-  if (HasReason(text.status(), Reason::kFileMissing)) return PrunePolicy{};
-  CAIRN_RETURN_IF_ERROR(text.status());
-  auto policy = DecodeRetention(*text);
-  if (policy.ok()) return policy;
-  const std::string file = storage_.FullPath(RetentionPath(job));
-  return Annotate(policy.status(), file, {{"job", job}, {"file", file}});
 }
 
 absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const PruneSteps& action) {
@@ -270,7 +233,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   if (action.policy.has_value()) {
     changed.policy = *action.policy;
   } else {
-    CAIRN_ASSIGN_OR_RETURN(changed.policy, ReadPolicy(job));
+    CAIRN_ASSIGN_OR_RETURN(changed.policy, marks_.ReadPolicy(job));
   }
   if (changed.policy.empty()) return changed;
   const absl::Time end = clock_.SteadyNow() + kPruneTime;
@@ -345,14 +308,23 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt,
                                    std::optional<int64_t> latest) {
-  CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StoredAttempt found = checkpoints_.ReadAttempt(job, step, attempt);
+  StoredAttempt found;
+  bool others = false;
+  CAIRN_RETURN_IF_ERROR(Together({[&] { return root_.Check(); },
+                                  [&] {
+                                    found = checkpoints_.ReadAttempt(job, step, attempt);
+                                    return absl::OkStatus();
+                                  },
+                                  [&] {
+                                    others = FindValid(job, latest).has_value();
+                                    return absl::OkStatus();
+                                  }}));
   if (found.damaged) return found.error;
   if (!found.deleted) {
     return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),
                      {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   }
-  if (!FindValid(job, latest).has_value()) return LastCheckpoint(job, step);
+  if (!others) return LastCheckpoint(job, step);
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 

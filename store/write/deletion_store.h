@@ -1,11 +1,12 @@
-// Deletes committed checkpoints: it puts the record of a deletion, and later removes the files. It also stores pins,
-// tags and the retention policy of a job. docs/retention.md says in which order these records become durable, and what
-// a crash between two of them leaves.
+// Deletes committed checkpoints: it puts the record of a deletion, and later removes the files. It also says which pins
+// and tags a step may get; mark_store.h stores them. docs/retention.md says in which order these records become
+// durable, and what a crash between two of them leaves.
 #ifndef CAIRN_STORE_WRITE_DELETION_STORE_H_
 #define CAIRN_STORE_WRITE_DELETION_STORE_H_
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "store/read/checkpoint_store.h"
 #include "store/storage/root_lock.h"
 #include "store/storage/storage.h"
+#include "store/write/mark_store.h"
 #include "store/write/step_requests.h"
 
 namespace cairn {
@@ -26,7 +28,7 @@ class DeletionStore {
  public:
   // `root` is checked right before every record and every removal. All arguments must outlive the store.
   DeletionStore(Storage& storage, CheckpointStore& checkpoints, const Clock& clock, const RootLock& root)
-      : storage_(storage), checkpoints_(checkpoints), clock_(clock), root_(root) {}
+      : storage_(storage), checkpoints_(checkpoints), clock_(clock), root_(root), marks_(storage, clock, root) {}
 
   // Deletes all attempts of a step that are committed, or whose outcome is proven to be damaged. On return the records
   // of the deletions are durable, and the files still exist. The result has all deleted attempts of the step, including
@@ -75,19 +77,14 @@ class DeletionStore {
   // If it is `latest`, a job with many checkpoints takes no longer than one with few.
   std::optional<int64_t> FindValid(const std::string& job, std::optional<int64_t> latest,
                                    std::optional<int64_t> except = std::nullopt);
+  // Makes calls that do not depend on each other: at the same time where Storage::CallsAtOnce says so, else in this
+  // order until one fails. Returns the first error in this order.
+  absl::Status Together(std::initializer_list<std::function<absl::Status()>> calls);
   // As Delete. `remains` returns a valid checkpoint of another step, whose record is durable.
   using Remains = std::function<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<ChangedSteps> DeleteLeaving(const std::string& job, const DeleteStep& action, const Remains& remains);
   // Makes the record of the step `remaining` durable.
   absl::StatusOr<std::optional<int64_t>> Settled(const std::string& job, std::optional<int64_t> remaining);
-  // These two change a record. If storage fails, they read the record. If the change was made nevertheless, they make
-  // it durable and return OK. If they cannot find out, the error's metadata has "outcome": "unknown".
-  absl::Status PutRecord(const std::string& path, const std::string& bytes, bool replace);
-  absl::Status RemoveRecord(const std::string& path);
-  // Makes a change durable that was made although storage has returned `failed` for it.
-  absl::Status SettleChange(const std::string& path, const absl::Status& failed);
-  // Returns the job's policy; an empty one if there is none.
-  absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
   absl::StatusOr<StoredAttempt> PutDeletion(const std::string& job, const DeleteStep& action,
                                             const StoredAttempt& attempt, int64_t remaining);
 
@@ -95,6 +92,7 @@ class DeletionStore {
   CheckpointStore& checkpoints_;
   const Clock& clock_;
   const RootLock& root_;
+  MarkStore marks_;
 };
 
 }  // namespace cairn

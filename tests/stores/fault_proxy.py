@@ -59,6 +59,9 @@ class FaultProxy:
       requests: the method and the path of each request.
       answer: says of a method and a path what is answered in the store's place: a status and a body; None: the store
         is asked. May be set at any time.
+      delay: says of a method and a path after how many seconds the store gets the request; the connection
+        breaks at once. None: it is passed on now. May be set at any time.
+      arrived: the method, the path and the status of each request that came later.
       access_keys: with which the requests were signed, in the order in which they were first seen.
     """
 
@@ -79,6 +82,8 @@ class FaultProxy:
         self.met: dict[str, int] = dict.fromkeys(kinds, 0)
         self.requests: list[tuple[str, str]] = []
         self.answer: collections.abc.Callable[[str, str], tuple[int, str] | None] = lambda method, path: None
+        self.delay: collections.abc.Callable[[str, str], float | None] = lambda method, path: None
+        self.arrived: list[tuple[str, str, int]] = []
         self.access_keys: list[str] = []
         self._late: list[threading.Timer] = []
         store = urllib.parse.urlsplit(endpoint)
@@ -128,6 +133,9 @@ class FaultProxy:
                     self.end_headers()
                     self.wfile.write(b"" if self.command == "HEAD" else other[1].encode())
                     return None
+                if (seconds := proxy.delay(self.command, self.path)) is not None:
+                    proxy._send_later(seconds, store, self.command, self.path, self.headers.items(), body)
+                    return self._break()
                 if fault == "slow_down":
                     return self._error(503, b"SlowDown")
                 if fault == "internal_error":
@@ -140,7 +148,7 @@ class FaultProxy:
                     proxy._closing.wait(silence)
                     return self._break()
                 if fault == "late":
-                    proxy._send_later(store, self.command, self.path, self.headers.items(), body)
+                    proxy._send_later(proxy._seconds(), store, self.command, self.path, self.headers.items(), body)
                     return self._break()
                 answer, content = self._forward(body)
                 if fault == "repeated":
@@ -191,14 +199,19 @@ class FaultProxy:
             self.met[fault] += 1
             return fault
 
-    def _send_later(self, *request: object) -> None:
+    def _seconds(self) -> float:
+        with self._lock:
+            return self._random.uniform(0.5, 4)
+
+    def _send_later(self, seconds: float, store, method: str, path: str, *request: object) -> None:
         def send() -> None:
             # A store that has ended, or closes the connection, has not taken it.
             with contextlib.suppress(OSError, http.client.HTTPException):
-                _send(*request)
+                answer, _ = _send(store, method, path, *request)
+                self.arrived.append((method, path, answer.status))
 
         with self._lock:
-            timer = threading.Timer(self._random.uniform(0.5, 4), send)
+            timer = threading.Timer(seconds, send)
             self._late.append(timer)
         timer.start()
 

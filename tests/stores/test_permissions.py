@@ -48,7 +48,7 @@ def test_what_the_page_allows_is_enough_and_no_more(store, users, monkeypatch):
     root = "s3://models/llm"
     become("writer")
     save_and_load(root)
-    deleted = command("run", "--root", root, "--", "cairn", "delete", "demo@10")
+    deleted = command("run", "--root", root, "--", f"{os.environ['CAIRN_BIN_DIR']}/cairn", "delete", "demo@10")
     assert deleted.returncode == 0, deleted.stderr
     become("reader")
     for arguments in (("list", "demo"), ("verify", "demo@20"), ("show", "demo@20")):

@@ -14,11 +14,12 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/stores/store
 def test_a_small_run_measures_cairn_and_a_limit():
     result = subprocess.run(
         [sys.executable, PROGRAM, "--server=moto", "--size=8MB", "--tensors=2", "--ranks=2", "--rounds=1", "--steps=3",
-         "--files=4", "--sides=cairn,boto3", "--json"], capture_output=True, text=True, timeout=300,
+         "--files=4", "--tuning=0", "--sides=cairn,boto3", "--json"], capture_output=True, text=True, timeout=300,
         env={**os.environ, "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])})
     assert result.returncode == 0, result.stderr[-4000:]
     answer = json.loads(result.stdout)
     assert answer["absent"] == {} and set(answer["settings"]["boto3"]) == {"save", "load"}
+    assert answer["tried"] == {"boto3": "1 of 6"}, "--tuning is over after the first"
     (round_,) = answer["rounds"]
     assert {side: list(phases) for side, phases in round_["sides"].items()} == {
         "cairn": ["save", "load", "reshard"], "boto3": ["save", "load"]}

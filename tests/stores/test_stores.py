@@ -50,7 +50,7 @@ def test_conformance_with_one_kind_of_fault(store, kind):
     proxy = FaultProxy(store.endpoint, probability=0.1, kinds=(kind,))
     try:
         few = "*PutIfAbsent_Eight*:*ClaimDirectory*:*Finish*:*Create_Chunks*:*RemoveAll*:*TakeRoot_Another*"
-        result = run_suite(proxy.endpoint, f"--gtest_filter={few}-{store.left_out}")
+        result = run_suite(proxy.endpoint, f"--gtest_filter={few}-{store.left_out}", CAIRN_TEST_DISTURBED="yes")
     finally:
         proxy.close()
     assert result.returncode == 0, result.stdout
