@@ -48,7 +48,7 @@ std::string MirrorNews::AtEnd(const v1::Mirror& mirror) {
   return absl::StrCat(NameOf(mirror),
                       mirror.steps_waiting() == 0 ? " may lack steps"
                                                   : absl::StrCat(" lacks ", Counted(mirror.steps_waiting(), "step")),
-                      ": they are copied when a coordinator of this root runs",
+                      "; the next coordinator of this root goes on copying",
                       mirror.has_error() ? absl::StrCat("; ", ErrorOf(mirror)) : "");
 }
 

@@ -39,9 +39,9 @@ TEST(MirrorNewsTest, Take_ItWasNotLookedAtYet_IsSaidTheSecondTime) {
 TEST(MirrorNewsTest, AtEnd_SaysWhatIsMissing) {
   EXPECT_EQ(MirrorNews::AtEnd(Mirror()), "");
   EXPECT_EQ(MirrorNews::AtEnd(Mirror("", 2)),
-            "the mirror s3://models/llm lacks 2 steps: they are copied when a coordinator of this root runs");
+            "the mirror s3://models/llm lacks 2 steps; the next coordinator of this root goes on copying");
   EXPECT_EQ(MirrorNews::AtEnd(Mirror("it is down")),
-            "the mirror s3://models/llm may lack steps: they are copied when a coordinator of this root runs; "
+            "the mirror s3://models/llm may lack steps; the next coordinator of this root goes on copying; "
             "STORAGE_ERROR: it is down");
 }
 

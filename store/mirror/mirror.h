@@ -144,7 +144,7 @@ class Mirror {
   absl::StatusOr<bool> NewestAreWhole(const MirrorPlace::Held& held, const std::string& job,
                                       const MirrorRecords& records);
   // Looks at the files of copies that only the mirror has, of some each time.
-  absl::Status CheckOnlyThere(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
+  void CheckOnlyThere(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
   // Puts down what a look at the files of a copy has found: OK, or damage, which the log tells once.
   void NoteChecked(const std::string& job, int64_t step, const absl::Status& whole);
   // Puts the record that deletes a copy. Does nothing while it is the last valid checkpoint of both places, or pinned.

@@ -89,12 +89,11 @@ absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& jo
     const std::string cause = absl::StrCat("the mirror keeps the last ", options_.rule.keep_last);
     CAIRN_RETURN_IF_ERROR(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = true}));
   }
-  CAIRN_RETURN_IF_ERROR(Clean(held, job, records, work));
-  return CheckOnlyThere(held, job, records);
+  CheckOnlyThere(held, job, records);
+  return Clean(held, job, records, work);
 }
 
-absl::Status Mirror::CheckOnlyThere(const MirrorPlace::Held& held, const std::string& job,
-                                    const MirrorRecords& records) {
+void Mirror::CheckOnlyThere(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records) {
   std::vector<int64_t> steps = view_.UncheckedOnlyThere(job, clock_.SteadyNow());
   // Each costs a request or two, and others wait for their turn.
   if (steps.size() > kCopiesAtOnce) {
@@ -103,10 +102,13 @@ absl::Status Mirror::CheckOnlyThere(const MirrorPlace::Held& held, const std::st
   }
   for (const int64_t step : steps) {
     const absl::Status whole = held.side->checkpoints.ReadValid(job, *FindStep(records.mirror, step)).status();
-    if (!whole.ok() && !IsProvenDamage(whole)) return whole;
-    NoteChecked(job, step, whole);
+    if (whole.ok() || IsProvenDamage(whole)) {
+      NoteChecked(job, step, whole);
+    } else {
+      // What cannot be read now must not keep other steps from being copied.
+      view_.NoteLooked({job, step}, clock_.SteadyNow());
+    }
   }
-  return absl::OkStatus();
 }
 
 absl::Status Mirror::TakeMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records) {

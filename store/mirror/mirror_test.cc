@@ -279,6 +279,22 @@ TEST_F(MirrorTest, OnlyThere_ACopyIsDamaged_IsSaid) {
   EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
 }
 
+TEST_F(MirrorTest, Look_ACopyThatOnlyTheMirrorHasCannotBeRead_KeepsNothingBack) {
+  for (const int64_t step : {1, 2}) Commit(step);
+  Begin();
+  for (const int64_t step : {1, 2}) ASSERT_TRUE(BecomesMirrored(step));
+  ASSERT_TRUE(Delete(1, /*by_rules=*/true).ok());
+  End();
+  fs::remove(AtMirror(File(1)));
+  fs::create_directory(AtMirror(File(1)));
+  Begin();
+  Commit(3);
+  one_->Look(kJob);
+  EXPECT_TRUE(BecomesMirrored(3));
+  EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
+  EXPECT_FALSE(one_->view().DescribeMirror(kJob).has_error());
+}
+
 TEST_F(MirrorTest, MayRulesDelete_TheCopyHasLostAFile_NotBeforeItIsMadeAgain) {
   Commit(1);
   Commit(2);

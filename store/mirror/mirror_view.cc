@@ -220,6 +220,11 @@ bool MirrorView::NoteChecked(const Copy& copy, const absl::Status& whole, absl::
   return seen.damaged.insert_or_assign(copy.step, Damaged{step->mirrored, whole}).second;
 }
 
+void MirrorView::NoteLooked(const Copy& copy, absl::Time now) {
+  MutexLock lock(mutex_);
+  if (const auto seen = seen_.find(copy.job); seen != seen_.end()) seen->second.looked[copy.step] = now;
+}
+
 std::vector<int64_t> MirrorView::UncheckedOnlyThere(const std::string& job, absl::Time now) const {
   std::vector<int64_t> steps;
   MutexLock lock(mutex_);

@@ -75,6 +75,8 @@ class MirrorView {
   // Somebody has looked at the files of the step's copy, at `now`: it is whole, or `whole` says what is damaged.
   // Returns true if the damage was not known.
   bool NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now);
+  // Somebody has looked at the files of a copy that only the mirror has, and could not read them.
+  void NoteLooked(const Copy& copy, absl::Time now);
   // Returns the steps that only the mirror has and at whose files nobody has looked for hours, ascending.
   std::vector<int64_t> UncheckedOnlyThere(const std::string& job, absl::Time now) const;
 
