@@ -1,6 +1,7 @@
 #include "cli/base/interrupt.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace cairn::cli {
 namespace {

@@ -208,7 +208,7 @@ void Dispatcher::KeepForAWhile(const std::vector<std::string>& layouts) {
 }
 
 bool Dispatcher::MakeRoom(const std::string& job, bool all_jobs) {
-  const auto release = [this](Cell& cell) {
+  const auto release = [](Cell& cell) {
     MutexLock lock(cell.mutex);
     return cell.job.ReleaseOldestPlan();
   };

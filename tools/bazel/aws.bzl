@@ -16,9 +16,11 @@ _PARTS = [
 # Prints what s2n-tls can use of this compiler and this OpenSSL, as its own build finds out: what compiles is there.
 _PROBE = """
 cd s2n
+object=$(mktemp)
+trap 'rm -f "$object"' EXIT
 global=$(cat tests/features/GLOBAL.flags)
 for probe in tests/features/*.c; do
-  if cc -I. -include utils/s2n_prelude.h -c $global $(cat "${probe%.c}.flags") -o /dev/null "$probe" 2>/dev/null; then
+  if "${CC:-cc}" -I. -include utils/s2n_prelude.h -c $global $(cat "${probe%.c}.flags") -o "$object" "$probe" 2>/dev/null; then
     basename "$probe" .c
   fi
 done
@@ -50,6 +52,7 @@ def _aws_c_libraries_impl(rctx):
 
 aws_c_libraries = repository_rule(
     implementation = _aws_c_libraries_impl,
+    environ = ["CC"],
     attrs = {"build_file": attr.label(allow_single_file = True, mandatory = True)},
     doc = "The library `aws` has aws-c-http, aws-c-auth and what they need. Their licences are in the same folder.",
 )

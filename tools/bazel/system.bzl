@@ -4,7 +4,8 @@ def _system_libraries_impl(rctx):
     build = ["package(default_visibility = [\"//visibility:public\"])\n"]
     for name, spec in rctx.attr.libraries.items():
         modules, packages = spec[0].split(" "), spec[1]
-        result = rctx.execute(["pkg-config", "--cflags", "--libs"] + modules)
+        static = ["--static"] if rctx.os.environ.get("CAIRN_STATIC") else []
+        result = rctx.execute(["pkg-config", "--cflags", "--libs"] + static + modules)
         if result.return_code:
             fail("%s: %s\n  apt-get install %s" % (name, result.stderr, packages))
         flags = [flag for flag in result.stdout.strip().split(" ") if flag]
@@ -26,7 +27,7 @@ system_libraries = repository_rule(
         mandatory = True,
         doc = "name: [pkg-config modules, Debian packages, further link flags...]",
     )},
-    environ = ["PKG_CONFIG_PATH"],
+    environ = ["CAIRN_STATIC", "PKG_CONFIG_LIBDIR", "PKG_CONFIG_PATH"],
     local = True,
     doc = "One cc_library per system library; a missing one fails with the package to install.",
 )

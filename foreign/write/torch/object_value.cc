@@ -20,7 +20,7 @@ namespace {
 using Kind = ObjectValue::Kind;
 
 // These are the kinds of python/cairn/_state/objects.py.
-constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2, kTaggedJsonOfClasses = 3;
+enum : char { kRawBytes = 0, kJson = 1, kTaggedJson = 2, kTaggedJsonOfClasses = 3 };
 constexpr std::string_view kTag = "$cairn";
 constexpr std::string_view kTensorSerializer = "torch.Tensor";
 // The writers of objects allow 200 levels; a tagged value takes up to three levels of JSON more.
