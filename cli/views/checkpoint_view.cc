@@ -41,7 +41,8 @@ std::string BareWarning(const google::rpc::Status& message) {
 
 nlohmann::ordered_json WarningsToJson(const v1::Checkpoint& checkpoint) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const google::rpc::Status& warning : checkpoint.warnings()) json.push_back(ErrorToJson(StatusFromProto(warning)));
+  for (const google::rpc::Status& warning : checkpoint.warnings())
+    json.push_back(ErrorToJson(StatusFromProto(warning)));
   return json;
 }
 
@@ -208,9 +209,9 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
                                     absl::StrJoin(checkpoint.tags(), " ")};
     if (mirrored) row.push_back(MirrorStateText(checkpoint.mirror().state()));
     row.push_back(std::move(text));
-    table.Add(std::move(row), damaged                                  ? Colour::kRed
+    table.Add(std::move(row), damaged                                        ? Colour::kRed
                               : superseded || checkpoint.warnings_size() > 0 ? Colour::kYellow
-                                                                       : Colour::kNone);
+                                                                             : Colour::kNone);
   }
   return table;
 }

@@ -28,14 +28,16 @@ constexpr std::array<AlarmInfo, 12> kTable = {{
      "saved by the ranks that have it."},
     {alarm::kNonFinite, "Go on from a step before this one (`cairn list JOB`), and look at its batches and ranks."},
     {alarm::kJump,
-     "Compare the steps (`cairn diff JOB@OLD JOB@NEW`). Look for a wrong load, a shard in another's place, a transposed "
+     "Compare the steps (`cairn diff JOB@OLD JOB@NEW`). Look for a wrong load, a shard in another's place, a "
+     "transposed "
      "matrix, or a learning rate that is far too large."},
     {alarm::kStateDrift, "If the change is not meant, compare the configurations of both runs."},
     {alarm::kCounterStopped,
      "Look whether this part of the state is read from what the training counts; a resumed training would repeat its "
      "data or its schedule."},
     {alarm::kEqualTensors,
-     "Look whether one of them was saved, or loaded, in the place of another: a wrong index of an expert or of a layer."},
+     "Look whether one of them was saved, or loaded, in the place of another: a wrong index of an expert or of a "
+     "layer."},
     {alarm::kEqualRandomStates,
      "The ranks draw the same numbers from here on: look whether each one saves and loads its own generator."},
 }};

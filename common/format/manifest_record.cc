@@ -102,8 +102,7 @@ absl::Status ReadSummaries(const v1::ManifestRecord& record, Manifest& manifest)
   if (record.has_summaries()) {
     if (!HasSummaries(record.summaries(), tensors)) return CorruptOutcome("the columns of the summaries");
     for (int i = 0; i < tensors; ++i) {
-      manifest.summaries.push_back(
-          SummaryAt(record.summaries(), i, manifest.tensors[static_cast<size_t>(i)].dtype));
+      manifest.summaries.push_back(SummaryAt(record.summaries(), i, manifest.tensors[static_cast<size_t>(i)].dtype));
     }
   }
   if (!record.has_histories() && !record.has_object_histories()) return absl::OkStatus();

@@ -8,10 +8,10 @@ void AppendSummary(const TensorSummary& summary, v1::SummaryColumns& columns) {
   const TensorStatistics& statistics = summary.statistics;
   columns.add_fingerprint_parts(summary.fingerprint_parts);
   columns.add_zeros(statistics.zeros);
-  columns.add_non_finite(statistics.non_finite);
-  columns.add_min(statistics.min);
-  columns.add_max(statistics.max);
-  columns.add_sum(static_cast<float>(statistics.sum));
+  columns.add_non_finite_counts(statistics.non_finite);
+  columns.add_min_values(statistics.min);
+  columns.add_max_values(statistics.max);
+  columns.add_sums(static_cast<float>(statistics.sum));
   columns.add_sum_squares(static_cast<float>(statistics.sum_squares));
   for (const double lane : statistics.sketch) columns.add_sketches(static_cast<float>(lane));
 }
@@ -24,8 +24,8 @@ TensorSummary AsRecorded(const TensorSummary& summary, DType dtype) {
 
 bool HasSummaries(const v1::SummaryColumns& columns, int count) {
   return columns.fingerprint_parts_size() == count && columns.zeros_size() == count &&
-         columns.non_finite_size() == count && columns.min_size() == count && columns.max_size() == count &&
-         columns.sum_size() == count && columns.sum_squares_size() == count &&
+         columns.non_finite_counts_size() == count && columns.min_values_size() == count &&
+         columns.max_values_size() == count && columns.sums_size() == count && columns.sum_squares_size() == count &&
          columns.sketches_size() / kLanes == count && columns.sketches_size() % kLanes == 0;
 }
 
@@ -35,10 +35,10 @@ TensorSummary SummaryAt(const v1::SummaryColumns& columns, int index, DType dtyp
   if (!HasStatistics(dtype)) return summary;
   TensorStatistics& statistics = summary.statistics;
   statistics.zeros = columns.zeros(index);
-  statistics.non_finite = columns.non_finite(index);
-  statistics.min = columns.min(index);
-  statistics.max = columns.max(index);
-  statistics.sum = static_cast<double>(columns.sum(index));
+  statistics.non_finite = columns.non_finite_counts(index);
+  statistics.min = columns.min_values(index);
+  statistics.max = columns.max_values(index);
+  statistics.sum = static_cast<double>(columns.sums(index));
   statistics.sum_squares = static_cast<double>(columns.sum_squares(index));
   for (int lane = 0; lane < kLanes; ++lane) {
     statistics.sketch[static_cast<size_t>(lane)] = static_cast<double>(columns.sketches(index * kLanes + lane));
@@ -48,18 +48,19 @@ TensorSummary SummaryAt(const v1::SummaryColumns& columns, int index, DType dtyp
 
 void AppendHistory(const TensorHistory& history, v1::HistoryColumns& columns) {
   columns.add_changes(history.changes);
-  columns.add_unchanged(history.unchanged);
-  columns.add_longest_unchanged(history.longest_unchanged);
-  columns.add_movement(history.movement);
+  columns.add_unchanged_saves(history.unchanged);
+  columns.add_longest_unchanged_saves(history.longest_unchanged);
+  columns.add_movements(history.movement);
 }
 
 bool HasHistories(const v1::HistoryColumns& columns, int count) {
-  return columns.changes_size() == count && columns.unchanged_size() == count &&
-         columns.longest_unchanged_size() == count && columns.movement_size() == count;
+  return columns.changes_size() == count && columns.unchanged_saves_size() == count &&
+         columns.longest_unchanged_saves_size() == count && columns.movements_size() == count;
 }
 
 TensorHistory HistoryAt(const v1::HistoryColumns& columns, int index) {
-  return {columns.changes(index), columns.unchanged(index), columns.longest_unchanged(index), columns.movement(index)};
+  return {columns.changes(index), columns.unchanged_saves(index), columns.longest_unchanged_saves(index),
+          columns.movements(index)};
 }
 
 }  // namespace cairn

@@ -1,5 +1,5 @@
-// How one tensor of a training has changed from save to save. A manifest has it, so a restarted coordinator goes on with
-// it, and a training that returns to an older step goes on with that step's.
+// How one tensor of a training has changed from save to save. A manifest has it, so a restarted coordinator goes on
+// with it, and a training that returns to an older step goes on with that step's.
 #ifndef CAIRN_COMMON_FORMAT_TENSOR_HISTORY_H_
 #define CAIRN_COMMON_FORMAT_TENSOR_HISTORY_H_
 

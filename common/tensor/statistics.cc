@@ -17,8 +17,8 @@ constexpr size_t kLanes = TensorStatistics::kLanes;
 // So many elements are converted, and then summed up in float32, at a time.
 constexpr size_t kRow = 512;
 
-// The signs of the elements 64 * block to 64 * block + 63: the mixer of SplitMix64 (Steele, Lea, Flood, "Fast splittable
-// pseudorandom number generators", 2014).
+// The signs of the elements 64 * block to 64 * block + 63: the mixer of SplitMix64 (Steele, Lea, Flood, "Fast
+// splittable pseudorandom number generators", 2014).
 uint64_t SignsOf(uint64_t block) {
   uint64_t bits = (block + 1) * 0x9e3779b97f4a7c15;
   bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
@@ -130,9 +130,8 @@ std::array<float, 256> Float8Values(int exponent_bits, bool finite) {
   for (int i = 0; i < 256; ++i) {
     const int exponent = i >> mantissa_bits & (exponents - 1), mantissa = i & (mantissas - 1);
     const bool last = exponent == exponents - 1;
-    float value = exponent == 0
-                      ? std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits)
-                      : std::ldexp(static_cast<float>(mantissas + mantissa), exponent - bias - mantissa_bits);
+    float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits)
+                                : std::ldexp(static_cast<float>(mantissas + mantissa), exponent - bias - mantissa_bits);
     if (finite ? last && mantissa == mantissas - 1 : last) value = std::numeric_limits<float>::quiet_NaN();
     values[static_cast<size_t>(i)] = i >> 7 != 0 ? -value : value;
   }

@@ -55,12 +55,21 @@ double Variance(const Tensor& tensor) {
   return std::max(0.0, statistics.sum_squares / count - mean * mean);
 }
 
+// Returns how far apart two tensors are: an estimate, but never less than what norms and sums prove.
+double Distance(const Tensor& a, const Tensor& b) {
+  const double by_norms = std::abs(Norm(a) - Norm(b));
+  const double by_sums = std::abs(a.summary.statistics.sum - b.summary.statistics.sum) /
+                         std::sqrt(std::max(1.0, static_cast<double>(Elements(a))));
+  return std::max({EstimatedDistance(a.summary.statistics, b.summary.statistics), by_norms, by_sums});
+}
+
 bool IsZero(const Tensor& tensor) {
   return Elements(tensor) > 0 && tensor.summary.statistics.zeros == static_cast<uint64_t>(Elements(tensor));
 }
 
 std::string Ranks(const std::set<int32_t>& ranks) {
-  std::vector<int32_t> first(ranks.begin(), std::next(ranks.begin(), static_cast<int64_t>(std::min<size_t>(8, ranks.size()))));
+  std::vector<int32_t> first(ranks.begin(),
+                             std::next(ranks.begin(), static_cast<int64_t>(std::min<size_t>(8, ranks.size()))));
   std::string text = absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(first, ", "));
   if (ranks.size() > first.size()) absl::StrAppend(&text, " and ", ranks.size() - first.size(), " more");
   return text;
@@ -110,9 +119,7 @@ class Judge {
     // It changed in each save until now.
     bool steady() const { return before != nullptr && before->history.steady(); }
     // It did so, and chance does not explain that it stands still.
-    bool expected() const {
-      return steady() && (!IsNarrow(before->dtype) || Elements(*before) >= kElementsThatRound);
-    }
+    bool expected() const { return steady() && (!IsNarrow(before->dtype) || Elements(*before) >= kElementsThatRound); }
   };
   struct ObjectPair {
     Object* now = nullptr;
@@ -126,7 +133,8 @@ class Judge {
     for (size_t i = 0; i < now_.tensors.size(); ++i) {
       Pair& pair = pairs_[i];
       pair.now = &now_.tensors[i];
-      while (old < before_.tensors.size() && before_.tensors[old].name < pair.now->name) Gone(before_.tensors[old++].name);
+      while (old < before_.tensors.size() && before_.tensors[old].name < pair.now->name)
+        Gone(before_.tensors[old++].name);
       if (old == before_.tensors.size() || before_.tensors[old].name != pair.now->name) continue;
       const Tensor& was = before_.tensors[old++];
       if (was.SameKind(*pair.now)) {
@@ -152,10 +160,7 @@ class Judge {
       if (pair.before == nullptr) continue;
       pair.changed = !pair.now->SameBytes(*pair.before);
       const double norm = std::max(Norm(*pair.now), Norm(*pair.before));
-      if (pair.changed && norm > 0) {
-        pair.distance =
-            EstimatedDistance(pair.now->summary.statistics, pair.before->summary.statistics) / norm;
-      }
+      if (pair.changed && norm > 0) pair.distance = Distance(*pair.before, *pair.now) / norm;
       pair.now->history = Continued(pair.before->history, pair.changed, pair.distance);
     }
     for (ObjectPair& pair : objects_) {
@@ -193,9 +198,9 @@ class Judge {
     const bool for_long = run >= 2 && run > 2 * longest;
     const bool whole = objects > 0 && !counts;
     if (!whole && !(for_long && run == std::max(2U, 2 * longest + 1))) return;
-    Raise(alarm::kSameStep,
-          absl::StrCat("all ", steady, steady == 1 ? " tensor" : " tensors", " that used to change", whole ? " and all objects that used to" : "",
-                       " are bit for bit those of ", Before(), run > 1 ? absl::StrCat(", for ", run, " saves now") : ""));
+    Raise(alarm::kSameStep, absl::StrCat("all ", steady, steady == 1 ? " tensor" : " tensors", " that used to change",
+                                         whole ? " and all objects that used to" : "", " are bit for bit those of ",
+                                         Before(), run > 1 ? absl::StrCat(", for ", run, " saves now") : ""));
   }
 
   // Ranks that wrote what they wrote before, while others went on.
@@ -234,9 +239,9 @@ class Judge {
     if (stale.empty() || moving < stale.size()) return;
     std::vector<std::string> names;
     for (const uint32_t tensor : tensors) names.push_back(pairs_[tensor].now->name);
-    Raise(alarm::kStaleRank, absl::StrCat("what ", Ranks(stale), stale.size() == 1 ? " wrote is" : " wrote is", " bit for bit what ",
-                                          stale.size() == 1 ? "it" : "they", " wrote at ", Before(), ", while the other ranks' tensors changed: ",
-                                          NameGroups(names)));
+    Raise(alarm::kStaleRank, absl::StrCat("what ", Ranks(stale), stale.size() == 1 ? " wrote is" : " wrote is",
+                                          " bit for bit what ", stale.size() == 1 ? "it" : "they", " wrote at ",
+                                          Before(), ", while the other ranks' tensors changed: ", NameGroups(names)));
     for (const uint32_t tensor : tensors) told_.insert(tensor);
   }
 
@@ -270,12 +275,12 @@ class Judge {
     std::sort(frozen.begin(), frozen.end());
     std::sort(stale.begin(), stale.end());
     if (!frozen.empty()) {
-      Raise(alarm::kFrozenOptimizer, absl::StrCat("the optimizer's state is bit for bit that of ", Before(), " for weights that changed: ",
-                                                  NameGroups(frozen)));
+      Raise(alarm::kFrozenOptimizer, absl::StrCat("the optimizer's state is bit for bit that of ", Before(),
+                                                  " for weights that changed: ", NameGroups(frozen)));
     }
     if (!stale.empty() && moving > stale.size()) {
-      Raise(alarm::kStaleTensor, absl::StrCat("weights are bit for bit those of ", Before(), " though the optimizer's state for them changed: ",
-                                              NameGroups(stale)));
+      Raise(alarm::kStaleTensor, absl::StrCat("weights are bit for bit those of ", Before(),
+                                              " though the optimizer's state for them changed: ", NameGroups(stale)));
     }
   }
 
@@ -331,8 +336,8 @@ class Judge {
       elements += count;
     }
     if (names.empty()) return;
-    Raise(alarm::kNonFinite, absl::StrCat(elements, elements == 1 ? " element is" : " elements are", " NaN or infinite, and none was at ", Before(), ": ",
-                                          NameGroups(names)));
+    Raise(alarm::kNonFinite, absl::StrCat(elements, elements == 1 ? " element is" : " elements are",
+                                          " NaN or infinite, and none was at ", Before(), ": ", NameGroups(names)));
   }
 
   void Jumps() {
@@ -352,13 +357,14 @@ class Judge {
       example = absl::StrCat(pair.now->name, " ", HowItMoved(pair));
     }
     if (names.empty()) return;
-    Raise(alarm::kJump, absl::StrCat("moved farther since ", Before(), " than ever before: ", NameGroups(names), "; ", example));
+    Raise(alarm::kJump,
+          absl::StrCat("moved farther since ", Before(), " than ever before: ", NameGroups(names), "; ", example));
   }
 
   static std::string HowItMoved(const Pair& pair) {
     const double was = Norm(*pair.before), is = Norm(*pair.now);
-    std::string text =
-        absl::StrFormat("moved by %.2g of its norm, and by %.2g at most before", pair.distance, pair.before->history.movement);
+    std::string text = absl::StrFormat("moved by %.2g of its norm, and by %.2g at most before", pair.distance,
+                                       pair.before->history.movement);
     if (IsZero(*pair.now)) return text + "; it is all zeros now";
     if (Variance(*pair.now) < 1e-6 * Variance(*pair.before)) return text + "; all its elements are nearly equal now";
     if (is > 2 * was || is < was / 2) return absl::StrFormat("%s; its norm was %.3g and is %.3g", text, was, is);
@@ -369,7 +375,8 @@ class Judge {
   void Drift() {
     if (!same_line()) return;
     std::string text;
-    if (!other_kind_.empty()) text = absl::StrCat("another shape or dtype than at ", Before(), ": ", NameGroups(other_kind_));
+    if (!other_kind_.empty())
+      text = absl::StrCat("another shape or dtype than at ", Before(), ": ", NameGroups(other_kind_));
     if (!gone_.empty()) {
       absl::StrAppend(&text, text.empty() ? "" : "; ", "not there any more since ", Before(), ": ", NameGroups(gone_));
     }
@@ -404,8 +411,9 @@ class Judge {
     std::sort(pairs.begin(), pairs.end());
     const size_t count = pairs.size();
     pairs.resize(std::min<size_t>(count, 4));
-    Raise(alarm::kEqualTensors, absl::StrCat("bit for bit equal, and different at ", Before(), ": ", absl::StrJoin(pairs, ", "),
-                                             count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : ""));
+    Raise(alarm::kEqualTensors,
+          absl::StrCat("bit for bit equal, and different at ", Before(), ": ", absl::StrJoin(pairs, ", "),
+                       count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : ""));
   }
 
   // Generators of random numbers of which each rank had its own.
@@ -421,7 +429,8 @@ class Judge {
       }
     }
     if (names.empty()) return;
-    Raise(alarm::kEqualRandomStates, absl::StrCat("the same on all ranks, and another on each rank at ", Before(), ": ", NameGroups(names)));
+    Raise(alarm::kEqualRandomStates,
+          absl::StrCat("the same on all ranks, and another on each rank at ", Before(), ": ", NameGroups(names)));
   }
 
   const StateSummary& before_;

@@ -287,7 +287,8 @@ TEST_F(FindAlarmsTest, NamesAndShapesThatDrift) {
   training_.Train();
   training_.Remove("model.frozen");
   training_["model.layers.0.weight"].resize(512);
-  ExpectOne(Save(), alarm::kStateDrift, {"shape or dtype", "model.layers.0.weight", "not there any more", "model.frozen"});
+  ExpectOne(Save(), alarm::kStateDrift,
+            {"shape or dtype", "model.layers.0.weight", "not there any more", "model.frozen"});
   training_.line = 2;
   training_.Remove("model.layers.1.weight");
   training_.Train();
@@ -321,7 +322,9 @@ TEST_F(FindAlarmsTest, AnExpertInTheOthersPlace) {
 // Weights that are equal from the begin on are tied, or were copied.
 TEST_F(FindAlarmsTest, TiedWeights) {
   training_["model.layers.6.weight"] = training_["model.layers.7.weight"];
-  training_.moves = [](const std::string& name) { return name.find(".6.") == std::string::npos && name.find(".7.") == std::string::npos; };
+  training_.moves = [](const std::string& name) {
+    return name.find(".6.") == std::string::npos && name.find(".7.") == std::string::npos;
+  };
   Go();
 }
 

@@ -13,8 +13,8 @@ namespace cairn {
 namespace {
 
 constexpr std::array<std::string_view, 13> kMoments = {
-    "exp_avg",        "exp_avg_sq",     "max_exp_avg_sq",  "exp_avg_sq_row", "exp_avg_sq_col", "exp_inf",  "momentum_buffer",
-    "square_avg",     "grad_avg",       "acc_delta",       "moment1",        "moment2",        "momentum"};
+    "exp_avg",    "exp_avg_sq", "max_exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col", "exp_inf", "momentum_buffer",
+    "square_avg", "grad_avg",   "acc_delta",      "moment1",        "moment2",        "momentum"};
 constexpr std::array<std::string_view, 4> kOptimizers = {"optimizer", "optim", "optimizers", "optimizer_state"};
 constexpr std::array<std::string_view, 2> kModels = {"model", "module"};
 // Models are wrapped in so many modules at most: "module.module.layers".

@@ -42,7 +42,8 @@ TEST(TensorRolesTest, NamesOfTorchAndOfMegatron) {
   EXPECT_EQ(found["optimizer.state.layers.0.w.exp_avg"].weight, "model.layers.0.w");
   EXPECT_EQ(found["optimizer.state.layers.0.w.step"].kind, Kind::kStep);
   EXPECT_EQ(found["optimizer.state.layers.0.w.step"].weight, "model.layers.0.w");
-  found = Roles({"module.decoder.w", "optimizer.state.exp_avg.module.decoder.w", "optimizer.state.fp32_param.module.decoder.w"});
+  found = Roles(
+      {"module.decoder.w", "optimizer.state.exp_avg.module.decoder.w", "optimizer.state.fp32_param.module.decoder.w"});
   EXPECT_EQ(found["optimizer.state.exp_avg.module.decoder.w"].weight, "module.decoder.w");
   EXPECT_EQ(found["optimizer.state.fp32_param.module.decoder.w"].kind, Kind::kOther);
   found = Roles({"w", "optim.w.momentum_buffer"});

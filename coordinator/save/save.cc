@@ -347,7 +347,8 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
     if (context.options.alarms.LevelOf(alarm.kind) == AlarmPolicy::Level::kFail) {
       warning = WithMetadata(warning, {{"fail", "yes"}});
     }
-    context.Log(LogLevel::kWarn, "alarm", {{"step", step_}, {"attempt", attempt_}, {"alarm", alarm.kind}, {"warning", warning}});
+    context.Log(LogLevel::kWarn, "alarm",
+                {{"step", step_}, {"attempt", attempt_}, {"alarm", alarm.kind}, {"warning", warning}});
     warnings_.push_back(std::move(warning));
   }
 }

@@ -220,10 +220,10 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, const JobConte
 
 void Save::End(v1::Phase::Value phase, const JobContext& context) {
   const bool committed = phase == v1::Phase::COMMITTED;
-  timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? outcome_.bytes : plan_.bytes,
-                     ranks_.size(), committed ? absl::OkStatus() : error_,
-                     committed ? AlarmKinds() : std::vector<std::string>()},
-                    context.now);
+  timeline_->Finish(
+      {context.job, v1::Timeline::SAVE, step_, attempt_, committed ? outcome_.bytes : plan_.bytes, ranks_.size(),
+       committed ? absl::OkStatus() : error_, committed ? AlarmKinds() : std::vector<std::string>()},
+      context.now);
   context.effects.timelines.push_back(timeline_);
   end_revision_ = context.revision;
   if (phase == v1::Phase::ABORTED) OpenReplies(context);

@@ -18,8 +18,8 @@
 
 namespace cairn {
 
-// Thread-safe. It keeps what it needs of the newest step of the 64 jobs that saved last; of others it reads the manifest
-// of the step before.
+// Thread-safe. It keeps what it needs of the newest step of the 64 jobs that saved last; of others it reads the
+// manifest of the step before.
 class StateWatch {
  public:
   // `checkpoints` must outlive the object.

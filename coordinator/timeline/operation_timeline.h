@@ -60,7 +60,7 @@ class OperationTimeline {
     uint32_t attempt = 0;
     uint64_t bytes = 0;
     size_t world_size = 0;
-    absl::Status error;  // also if it ended before a rank had called: then nothing is told of ranks
+    absl::Status error;               // also if it ended before a rank had called: then nothing is told of ranks
     std::vector<std::string> alarms;  // kinds, of a save that was committed
   };
   void Finish(End end, absl::Time now);

@@ -76,9 +76,9 @@ struct CompareOptions {
 // Compares bits: two NaNs are the same if their bits are, and 0.0 and -0.0 differ. Returns the tensors, then the
 // objects, each by name. Second names of tied weights count as names, unless both sides have the same one for the same
 // target. Objects are compared by their canonical bytes (CanonicalObject); values of DCP directories are first encoded
-// as Cairn would store them. Tensors of which both manifests have the same fingerprint are not read. Every block that is
-// read is verified if its side has checksums. CANCELLED (INTERRUPTED).
-// RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as ChooseTensors and TensorReader.
+// as Cairn would store them. Tensors of which both manifests have the same fingerprint are not read. Every block that
+// is read is verified if its side has checksums. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT). Else as
+// ChooseTensors and TensorReader.
 absl::StatusOr<std::vector<ComparedName>> CompareCheckpoints(const ComparedCheckpoint& first,
                                                              const ComparedCheckpoint& second,
                                                              const CompareOptions& options);

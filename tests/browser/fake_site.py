@@ -215,7 +215,9 @@ class Story:
                 "continues_step": None,
                 "metrics": {"loss": 3.5 / (1 + i / 7), "accuracy": 0.3 + i / 100, "learning_rate": 3e-4},
                 "warnings": [
-                    error("REPLICA_MISMATCH", "replicas of lm_head.weight differ on ranks 1 and 5", "Look at the ranks.")
+                    error(
+                        "REPLICA_MISMATCH", "replicas of lm_head.weight differ on ranks 1 and 5", "Look at the ranks."
+                    )
                 ]
                 if i == 9
                 else [],

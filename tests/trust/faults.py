@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable
 
 import torch
-
 from saver import Change, part_of
 from trainings import State
 
@@ -61,7 +60,10 @@ def frozen_optimizer(random, before, state):
 
 
 def stale_weight(random, before, state):
-    name = random.choice(moving(before, state, matrices(state)))
+    # Of a tied weight one name has the optimizer's state.
+    kept = [name for name in matrices(state) if any(each.startswith(f"optimizer.state.{name.removeprefix('model.')}.")
+                                                   for each in state.tensors)]
+    name = random.choice(moving(before, state, kept))
     return Fault({"stale_tensor"}, [name], with_tensors(state, **{name: before.tensors[name]}))
 
 
@@ -86,7 +88,8 @@ def transposed(random, before, state):
 def swapped_tensors(random, before, state):
     names = matrices(state)
     one = random.choice(names)
-    other = random.choice([name for name in names if name != one and state.tensors[name].shape == state.tensors[one].shape])
+    shape = state.tensors[one].shape
+    other = random.choice([name for name in names if name != one and state.tensors[name].shape == shape])
     return Fault({"jump"}, [one, other],
                  with_tensors(state, **{one: state.tensors[other], other: state.tensors[one]}))
 

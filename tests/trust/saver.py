@@ -6,10 +6,10 @@ import concurrent.futures
 from collections.abc import Callable, Iterable
 
 import torch
+from trainings import State
 
 import cairn
 import cairn.torch
-from trainings import State
 
 # Changes what one rank hands over: (rank, its part of the state) -> the part.
 Change = Callable[[int, dict], dict]
@@ -23,7 +23,7 @@ def shard_of(rows: torch.Tensor, begin: int, shape: Iterable[int]) -> cairn.Shar
 
 
 def part_of(state: State, rank: int, ranks: int) -> dict:
-    """Returns what a rank holds: an equal share of the rows of each tensor, as fully sharded data parallelism has it."""
+    """Returns what a rank holds: a share of the rows of each tensor, as fully sharded data parallelism has it."""
     part = {}
     for name, tensor in state.tensors.items():
         if tensor.ndim == 0 or tensor.shape[0] < ranks:

@@ -9,7 +9,6 @@ import re
 import shutil
 
 import pytest
-
 from faults import FAULTS, pattern_of, plant
 from saver import Saver
 from trainings import TRAININGS, states_of

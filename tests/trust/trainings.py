@@ -198,7 +198,8 @@ def dense() -> Iterator[State]:
 
 def cosine_to_zero() -> Iterator[State]:
     """The learning rate falls to 0, and stays there."""
-    loop = Loop(model := Gpt(), adam(model), rate=lambda step: 3e-3 * math.cos(math.pi / 2 * min(step, 100) / 100) if step < 100 else 0.0)
+    loop = Loop(model := Gpt(), adam(model),
+                rate=lambda step: 3e-3 * math.cos(math.pi / 2 * step / 100) if step < 100 else 0.0)
     for _ in itertools.count():
         loop.train()
         yield loop.state()
@@ -232,7 +233,8 @@ def moving_average() -> Iterator[State]:
             for to, value in zip(average.parameters(), model.parameters(), strict=True):
                 to.lerp_(value, 0.01)
         state = loop.state()
-        state.tensors |= {name.replace("model.", "ema.", 1): value for name, value in named_states(average, None).items()}
+        for name, value in named_states(average, None).items():
+            state.tensors[name.replace("model.", "ema.", 1)] = value
         yield state
 
 

@@ -137,10 +137,11 @@ class Saving:
 
         Raises:
           Error: STATE_ALARM or REPLICA_MISMATCH (the checkpoint is committed, and the coordinator's --alarms makes what
-            looks wrong in it an error; the metadata have `outcome` "committed"). Else the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
-            metadata it says nothing about the save. Of TIMED_OUT, which names the ranks that are waited for if the
-            coordinator says that within two seconds, and of what keeps the outcome away
-            (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the outcome when there is one. Of
+            looks wrong in it an error; the metadata have `outcome` "committed"). Else the one that ended the save, such
+            as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its metadata it says nothing about the
+            save. Of TIMED_OUT, which names the ranks that are waited for if the coordinator says that within two
+            seconds, and of what keeps the outcome away (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again
+            gives the outcome when there is one. Of
             STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (agent and
             coordinator restarted before this client was told which attempt this is), client.checkpoints() of the
             trainer that goes on tells. BAD_REQUEST: the timeout is no number of seconds.

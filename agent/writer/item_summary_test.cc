@@ -1,4 +1,4 @@
-#include "common/format/item_summary.h"
+#include "agent/writer/item_summary.h"
 
 #include <gtest/gtest.h>
 
@@ -93,8 +93,8 @@ std::vector<TensorSummary> Slowly(const File& file) {
       if (item.object) continue;
       uint64_t position = 0;
       for (size_t axis = 0; axis < strides.size(); ++axis) {
-        position += static_cast<uint64_t>((item.box.offset[axis] + i / within[axis] % item.box.shape[axis]) *
-                                          strides[axis]);
+        position +=
+            static_cast<uint64_t>((item.box.offset[axis] + i / within[axis] % item.box.shape[axis]) * strides[axis]);
       }
       const uint64_t remainder = ExtendRemainder64(0, file.data.data() + at, element);
       summary.fingerprint_parts ^= AppendZeros64(remainder, total - (position + 1) * element);

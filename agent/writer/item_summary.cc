@@ -1,4 +1,4 @@
-#include "common/format/item_summary.h"
+#include "agent/writer/item_summary.h"
 
 #include <algorithm>
 #include <utility>

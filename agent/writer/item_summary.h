@@ -1,7 +1,7 @@
 // Computes the summaries of a file's tensors in one pass over the data. The data comes in pieces, which may begin and
 // end anywhere, also within an element, and may be processed in any order.
-#ifndef CAIRN_COMMON_FORMAT_ITEM_SUMMARY_H_
-#define CAIRN_COMMON_FORMAT_ITEM_SUMMARY_H_
+#ifndef CAIRN_AGENT_WRITER_ITEM_SUMMARY_H_
+#define CAIRN_AGENT_WRITER_ITEM_SUMMARY_H_
 
 #include <cstdint>
 #include <span>
@@ -27,8 +27,8 @@ class ItemSummarizer {
     TensorSummary summary;
     std::string head, tail;
   };
-  // Returns the fragments of data[offset, offset + size), which is at `bytes`. Data behind the last item is passed over.
-  // Thread-safe.
+  // Returns the fragments of data[offset, offset + size), which is at `bytes`. Data behind the last item is passed
+  // over. Thread-safe.
   std::vector<Fragment> Touch(uint64_t offset, const char* bytes, uint64_t size) const;
 
   // Returns the summary of each item, from the fragments of all data, in the order of the data.
@@ -41,4 +41,4 @@ class ItemSummarizer {
 
 }  // namespace cairn
 
-#endif  // CAIRN_COMMON_FORMAT_ITEM_SUMMARY_H_
+#endif  // CAIRN_AGENT_WRITER_ITEM_SUMMARY_H_
