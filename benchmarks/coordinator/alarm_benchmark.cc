@@ -2,9 +2,10 @@
 //
 //   alarm_benchmark RANKS TENSORS [SAVES]
 //
-// The state is that of fully sharded training: each rank writes a shard of every tensor. Half of the tensors are weights,
-// and the others the moments of an optimizer. All shards have changed, so that each is looked at. Prints the time to take
-// a manifest's summary, the time to judge it, and the bytes that summaries and histories add to the outcome.
+// The state is that of fully sharded training: each rank writes a shard of every tensor. Half of the tensors are
+// weights, and the others the moments of an optimizer. All shards have changed, so that each is looked at. Prints the
+// time to take a manifest's summary, the time to judge it, and the bytes that summaries and histories add to the
+// outcome.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -43,8 +44,11 @@ Manifest MakeManifest(int ranks, int tensors, int64_t step) {
   std::sort(names.begin(), names.end());
   uint32_t number = static_cast<uint32_t>(step) * 2654435761u;
   for (int i = 0; i < tensors; ++i) {
-    manifest.tensors.push_back({names[static_cast<size_t>(i)], DType::kFloat32, {ranks, 1024},
-                                static_cast<uint32_t>(manifest.shards.size()), static_cast<uint32_t>(ranks)});
+    manifest.tensors.push_back({names[static_cast<size_t>(i)],
+                                DType::kFloat32,
+                                {ranks, 1024},
+                                static_cast<uint32_t>(manifest.shards.size()),
+                                static_cast<uint32_t>(ranks)});
     for (int rank = 0; rank < ranks; ++rank) {
       manifest.shards.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(rank), static_cast<uint32_t>(i),
                                  number += 2654435761u, 0, 0, static_cast<uint32_t>(manifest.dims.size()), false});
@@ -95,8 +99,8 @@ int Main(int ranks, int tensors, int saves) {
 
 int main(int argc, char** argv) {
   int ranks = 0, tensors = 0, saves = 9;
-  if (argc < 3 || !absl::SimpleAtoi(argv[1], &ranks) || !absl::SimpleAtoi(argv[2], &tensors) || ranks < 1 || tensors < 1 ||
-      (argc > 3 && !absl::SimpleAtoi(argv[3], &saves))) {
+  if (argc < 3 || !absl::SimpleAtoi(argv[1], &ranks) || !absl::SimpleAtoi(argv[2], &tensors) || ranks < 1 ||
+      tensors < 1 || (argc > 3 && !absl::SimpleAtoi(argv[3], &saves))) {
     std::fprintf(stderr, "usage: alarm_benchmark RANKS TENSORS [SAVES]\n");
     return 2;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/views/operation_result.h"
 #include "common/base/enum_text.h"
 #include "common/base/time_proto.h"
@@ -42,6 +43,8 @@ HistoryEntry EntryOf(const v1::Timeline& timeline) {
     entry.message = "the job had no checkpoint yet";
   } else if (timeline.has_error()) {
     entry.message = std::string(StatusFromProto(timeline.error()).message());
+  } else if (timeline.alarms_size() > 0) {
+    entry.message = absl::StrCat("alarms: ", absl::StrJoin(timeline.alarms(), ", "));
   }
   absl::Duration longest = absl::ZeroDuration();
   for (const v1::TimelineSpan& span : timeline.spans()) {
@@ -70,6 +73,10 @@ std::vector<HistoryEntry> EntriesOf(const std::vector<StepRecord>& steps) {
                      : attempt.deleted ? "deleted"
                                        : ReasonName(attempt.error);
       entry.message = std::string(attempt.error.message());
+      const auto kind = [](std::string* out, const Alarm& alarm) { absl::StrAppend(out, alarm.kind); };
+      if (entry.message.empty() && !attempt.alarms.empty()) {
+        entry.message = absl::StrCat("alarms: ", absl::StrJoin(attempt.alarms, ", ", kind));
+      }
       entries.push_back(std::move(entry));
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -124,7 +125,9 @@ nlohmann::ordered_json ManifestToJson(const Manifest& manifest, const std::strin
       const bool finite = statistics->min <= statistics->max;
       entry["min"] = finite ? nlohmann::ordered_json(statistics->min) : nullptr;
       entry["max"] = finite ? nlohmann::ordered_json(statistics->max) : nullptr;
-      entry["norm"] = std::sqrt(statistics->sum_squares);
+      // A larger sum is not kept.
+      const bool known = statistics->sum_squares < static_cast<double>(std::numeric_limits<float>::max());
+      entry["norm"] = known ? nlohmann::ordered_json(std::sqrt(statistics->sum_squares)) : nullptr;
     }
     json["tensors"].push_back(std::move(entry));
   }

@@ -1,8 +1,23 @@
 #include "common/format/summary_columns.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 namespace cairn {
 
 constexpr int kLanes = static_cast<int>(TensorStatistics::kLanes);
+
+namespace {
+
+// Returns the number as a float32 that is finite: one that is too large becomes the largest, and one that sums of
+// infinities have made undefined becomes 0. So numbers of any checkpoint can be compared.
+float Finite(double number) {
+  constexpr auto kLargest = static_cast<double>(std::numeric_limits<float>::max());
+  return std::isnan(number) ? 0 : static_cast<float>(std::clamp(number, -kLargest, kLargest));
+}
+
+}  // namespace
 
 void AppendSummary(const TensorSummary& summary, v1::SummaryColumns& columns) {
   const TensorStatistics& statistics = summary.statistics;
@@ -11,9 +26,9 @@ void AppendSummary(const TensorSummary& summary, v1::SummaryColumns& columns) {
   columns.add_non_finite_counts(statistics.non_finite);
   columns.add_min_values(statistics.min);
   columns.add_max_values(statistics.max);
-  columns.add_sums(static_cast<float>(statistics.sum));
-  columns.add_sum_squares(static_cast<float>(statistics.sum_squares));
-  for (const double lane : statistics.sketch) columns.add_sketches(static_cast<float>(lane));
+  columns.add_sums(Finite(statistics.sum));
+  columns.add_sum_squares(Finite(statistics.sum_squares));
+  for (const double lane : statistics.sketch) columns.add_sketches(Finite(lane));
 }
 
 TensorSummary AsRecorded(const TensorSummary& summary, DType dtype) {

@@ -33,7 +33,14 @@ constexpr uint32_t kChangesToKnowMovement = 5;
 constexpr uint32_t kChangesToExpectOne = 5;
 // A tensor that moves by this share of its norm, and by this multiple of what it has moved so far, has jumped.
 constexpr double kJump = 0.5;
-constexpr double kJumpFactor = 3;
+constexpr double kJumpFactor = 4;
+// Two tensors that have nothing in common are farther apart than this share of their norm.
+constexpr double kUnrelated = 1.2;
+constexpr int64_t kElementsToBeUnrelated = 1024;
+// An element that is so much larger than any before it is a flipped bit, or an overflow.
+constexpr double kOutlier = 1000;
+// A tensor that moves by less than this share of its norm stands still now and then, because updates are rounded away.
+constexpr float kMovementThatRounds = 1e-5f;
 constexpr float kFading = 0.9f;
 // Of smaller tensors, chance alone explains much.
 constexpr int64_t kElementsToJudge = 16;
@@ -63,8 +70,21 @@ double Distance(const Tensor& a, const Tensor& b) {
   return std::max({EstimatedDistance(a.summary.statistics, b.summary.statistics), by_norms, by_sums});
 }
 
+double LargestMagnitude(const Tensor& tensor) {
+  const TensorStatistics& statistics = tensor.summary.statistics;
+  return statistics.min > statistics.max ? 0 : std::max(std::abs(statistics.min), std::abs(statistics.max));
+}
+
 bool IsZero(const Tensor& tensor) {
   return Elements(tensor) > 0 && tensor.summary.statistics.zeros == static_cast<uint64_t>(Elements(tensor));
+}
+
+// Returns true for the name of an object that counts on in each save: a data loader's position, a schedule, progress.
+bool CountsOn(const std::string& name) {
+  for (const char* word : {"loader", "sampler", "data", "progress", "cursor", "consumed", "scheduler"}) {
+    if (absl::StrContains(name, word)) return true;
+  }
+  return false;
 }
 
 std::string Ranks(const std::set<int32_t>& ranks) {
@@ -180,8 +200,9 @@ class Judge {
     size_t steady = 0;
     uint32_t run = UINT32_MAX, longest = 0;
     for (const Pair& pair : pairs_) {
-      if (pair.before == nullptr || pair.before->history.changes < 3) continue;
+      if (pair.before == nullptr) continue;
       if (pair.changed) return;
+      if (pair.before->history.changes < 3) continue;
       ++steady;
       run = std::min(run, pair.now->history.unchanged);
       longest = std::max(longest, pair.before->history.longest_unchanged);
@@ -236,7 +257,7 @@ class Judge {
       stale.insert(rank);
       tensors.insert(count.tensors.begin(), count.tensors.end());
     }
-    if (stale.empty() || moving < stale.size()) return;
+    if (stale.empty() || moving == 0) return;
     std::vector<std::string> names;
     for (const uint32_t tensor : tensors) names.push_back(pairs_[tensor].now->name);
     Raise(alarm::kStaleRank, absl::StrCat("what ", Ranks(stale), stale.size() == 1 ? " wrote is" : " wrote is",
@@ -261,6 +282,7 @@ class Judge {
     }
     std::vector<std::string> frozen, stale;
     size_t moving = 0;
+    if (kept.empty()) frozen = FrozenWithoutNames();
     for (const auto& [weight, of] : kept) {
       const Pair& pair = pairs_[static_cast<size_t>(weight)];
       if (pair.before == nullptr) continue;
@@ -268,7 +290,7 @@ class Judge {
       if (pair.changed && of.still == of.moments) frozen.push_back(pair.now->name);
       // With a learning rate of 0, or one that float32 rounds away, weights stand still too: then most of them do.
       if (!pair.changed && of.still == 0 && pair.expected() && !IsNarrow(pair.now->dtype) &&
-          !told_.contains(static_cast<uint32_t>(weight))) {
+          pair.before->history.movement > kMovementThatRounds && !told_.contains(static_cast<uint32_t>(weight))) {
         stale.push_back(pair.now->name);
       }
     }
@@ -284,6 +306,21 @@ class Judge {
     }
   }
 
+  // Returns the state of an optimizer whose names do not say to which weights it belongs, if all of it stands still
+  // while weights move.
+  std::vector<std::string> FrozenWithoutNames() const {
+    std::vector<std::string> still;
+    bool weights = false;
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      const Pair& pair = pairs_[i];
+      weights = weights || (roles_[i].kind == Kind::kWeight && pair.steady() && pair.changed);
+      if ((roles_[i].kind != Kind::kMoment && roles_[i].kind != Kind::kStep) || !pair.expected()) continue;
+      if (pair.changed) return {};
+      still.push_back(pair.now->name);
+    }
+    return weights ? still : std::vector<std::string>();
+  }
+
   // Objects, such as the position of a data loader, that changed in each save until now.
   void StoppedCounters() {
     std::vector<std::string> stopped, back;
@@ -291,15 +328,23 @@ class Judge {
     for (const Pair& pair : pairs_) weights = weights || (pair.steady() && pair.changed);
     for (const ObjectPair& pair : objects_) {
       const TensorHistory& history = pair.before->history;
-      if (weights && !pair.changed && history.steady() && history.changes >= kChangesToExpectOne) {
+      if (!weights || !CountsOn(pair.now->name) || !history.steady() || history.changes < kChangesToExpectOne) continue;
+      const std::set<int32_t> ranks = Unchanged(pair);
+      if (!pair.changed) {
         stopped.push_back(pair.now->name);
+      } else if (!ranks.empty()) {
+        stopped.push_back(absl::StrCat(pair.now->name, " of ", Ranks(ranks)));
       }
     }
+    size_t steps = 0;
     for (size_t i = 0; i < pairs_.size(); ++i) {
       const Pair& pair = pairs_[i];
-      if (roles_[i].kind != Kind::kStep || pair.before == nullptr || Elements(*pair.now) != 1 || !same_line()) continue;
+      if (roles_[i].kind != Kind::kStep || pair.before == nullptr || Elements(*pair.now) != 1) continue;
+      ++steps;
       if (pair.now->summary.statistics.max < pair.before->summary.statistics.max) back.push_back(pair.now->name);
     }
+    // A run of its own may begin with an optimizer of its own.
+    if (!same_line() && back.size() == steps) back.clear();
     std::string text;
     if (!stopped.empty()) {
       text = absl::StrCat("the same as at ", Before(), ", and another one in each save before: ", NameGroups(stopped));
@@ -308,6 +353,16 @@ class Judge {
       absl::StrAppend(&text, text.empty() ? "" : "; ", "smaller than at ", Before(), ": ", NameGroups(back));
     }
     if (!text.empty()) Raise(alarm::kCounterStopped, text);
+  }
+
+  // Returns the ranks whose own object is the one before, while those of other ranks changed.
+  static std::set<int32_t> Unchanged(const ObjectPair& pair) {
+    std::set<int32_t> ranks;
+    if (!pair.now->per_rank || pair.now->crc32c.size() != pair.before->crc32c.size()) return ranks;
+    for (size_t rank = 0; rank < pair.now->crc32c.size(); ++rank) {
+      if (pair.now->crc32c[rank] == pair.before->crc32c[rank]) ranks.insert(static_cast<int32_t>(rank));
+    }
+    return ranks;
   }
 
   void ZeroMoments() {
@@ -319,11 +374,14 @@ class Judge {
       const TensorStatistics& was = pair.before->summary.statistics;
       if (was.zeros >= static_cast<uint64_t>(Elements(*pair.before)) / 2 + 1 || Norm(*pair.before) < 1e-18) continue;
       ++moments;
-      if (IsZero(*pair.now)) names.push_back(pair.now->name);
+      // The moments of one shard, or of some rows, are reset.
+      const uint64_t elements = static_cast<uint64_t>(Elements(*pair.now));
+      const uint64_t zeros = pair.now->summary.statistics.zeros;
+      if (zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1) names.push_back(pair.now->name);
     }
     // A training that begins anew with an optimizer of its own has all of them at 0.
     if (names.empty() || (!same_line() && names.size() == moments)) return;
-    Raise(alarm::kZeroMoments, absl::StrCat("all zeros, and not at ", Before(), ": ", NameGroups(names)));
+    Raise(alarm::kZeroMoments, absl::StrCat("zeros that were none at ", Before(), ": ", NameGroups(names)));
   }
 
   void NonFinite() {
@@ -331,38 +389,88 @@ class Judge {
     uint64_t elements = 0;
     for (const Pair& pair : pairs_) {
       const uint64_t count = pair.now->summary.statistics.non_finite;
-      if (count == 0 || pair.before == nullptr || pair.before->summary.statistics.non_finite > 0) continue;
+      if (count == 0 || pair.before == nullptr) continue;
+      // What is infinite from the first save on, as a mask is, is meant.
+      if (pair.before->summary.statistics.non_finite > 0 && !before_.Raised(alarm::kNonFinite)) continue;
       names.push_back(pair.now->name);
       elements += count;
     }
     if (names.empty()) return;
-    Raise(alarm::kNonFinite, absl::StrCat(elements, elements == 1 ? " element is" : " elements are",
-                                          " NaN or infinite, and none was at ", Before(), ": ", NameGroups(names)));
+    Raise(alarm::kNonFinite,
+          absl::StrCat(elements, elements == 1 ? " element is" : " elements are", " NaN or infinite, ",
+                       before_.Raised(alarm::kNonFinite) ? "as some were at " : "and none was at ", Before(), ": ",
+                       NameGroups(names)));
   }
 
-  void Jumps() {
-    std::vector<std::string> names;
-    std::string example;
-    double farthest = 0;
+  // Returns the numbers of the weights that are judged by how far they move. If the names say which weights an
+  // optimizer trains, it is these: other tensors of the program, such as statistics and queues, may move as they like.
+  std::vector<size_t> MovingWeights() const {
+    std::set<size_t> trained;
+    for (const TensorRole& role : roles_) {
+      if (role.kind == Kind::kMoment && role.weight >= 0) trained.insert(static_cast<size_t>(role.weight));
+    }
+    std::vector<size_t> weights;
     for (size_t i = 0; i < pairs_.size(); ++i) {
       const Pair& pair = pairs_[i];
       if (roles_[i].kind != Kind::kWeight || pair.before == nullptr || !pair.changed) continue;
+      if (!trained.empty() ? !trained.contains(i) : absl::StrContains(pair.now->name, "running_")) continue;
       if (Elements(*pair.now) < kElementsToJudge || pair.now->summary.statistics.non_finite > 0) continue;
-      const TensorHistory& history = pair.before->history;
-      if (history.changes < kChangesToKnowMovement) continue;
-      if (pair.distance <= kJump || pair.distance <= kJumpFactor * static_cast<double>(history.movement)) continue;
+      if (pair.before->history.changes >= kChangesToKnowMovement) weights.push_back(i);
+    }
+    return weights;
+  }
+
+  void Jumps() {
+    const std::vector<size_t> weights = MovingWeights();
+    // With more training between two saves, or a higher rate, all weights move farther than before.
+    std::vector<double> ratios;
+    for (const size_t i : weights) {
+      const double movement = static_cast<double>(pairs_[i].before->history.movement);
+      if (movement > 0) ratios.push_back(pairs_[i].distance / movement);
+    }
+    std::sort(ratios.begin(), ratios.end());
+    const double usual = ratios.empty() ? 1 : std::max(1.0, ratios[(ratios.size() - 1) / 2]);
+    std::vector<std::string> names;
+    std::string example;
+    double farthest = 0;
+    for (const size_t i : weights) {
+      const Pair& pair = pairs_[i];
+      const double movement = static_cast<double>(pair.before->history.movement);
+      const bool far = pair.distance > kJump && pair.distance > kJumpFactor * usual * movement;
+      // Most weights may be wrong.
+      const bool unrelated = pair.distance > kUnrelated && pair.distance > kJumpFactor * movement &&
+                             Elements(*pair.now) >= kElementsToBeUnrelated;
+      const double magnitude = LargestMagnitude(*pair.before);
+      const bool outlier = magnitude > 0 && LargestMagnitude(*pair.now) > kOutlier * magnitude;
+      if (!far && !unrelated && !outlier) continue;
       names.push_back(pair.now->name);
-      if (pair.distance <= farthest) continue;
+      if (!example.empty() && pair.distance <= farthest) continue;
       farthest = pair.distance;
       example = absl::StrCat(pair.now->name, " ", HowItMoved(pair));
     }
-    if (names.empty()) return;
+    if (names.empty()) return StillZero();
     Raise(alarm::kJump,
           absl::StrCat("moved farther since ", Before(), " than ever before: ", NameGroups(names), "; ", example));
   }
 
+  // What became all zeros by a jump is wrong as long as it is so.
+  void StillZero() {
+    if (!before_.Raised(alarm::kJump)) return;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      const Pair& pair = pairs_[i];
+      if (roles_[i].kind != Kind::kWeight || pair.before == nullptr || pair.before->history.changes < 3) continue;
+      if (IsZero(*pair.now) && Elements(*pair.now) >= kElementsToJudge) names.push_back(pair.now->name);
+    }
+    if (!names.empty()) Raise(alarm::kJump, absl::StrCat("all zeros still: ", NameGroups(names)));
+  }
+
   static std::string HowItMoved(const Pair& pair) {
     const double was = Norm(*pair.before), is = Norm(*pair.now);
+    if (LargestMagnitude(*pair.now) > kOutlier * LargestMagnitude(*pair.before)) {
+      return absl::StrFormat("has an element of %.3g, and had none above %.3g", LargestMagnitude(*pair.now),
+                             LargestMagnitude(*pair.before));
+    }
     std::string text = absl::StrFormat("moved by %.2g of its norm, and by %.2g at most before", pair.distance,
                                        pair.before->history.movement);
     if (IsZero(*pair.now)) return text + "; it is all zeros now";
@@ -375,6 +483,11 @@ class Judge {
   void Drift() {
     if (!same_line()) return;
     std::string text;
+    for (const Object& object : before_.objects) {
+      if (CountsOn(object.name) && !std::ranges::binary_search(now_.objects, object.name, {}, &Object::name)) {
+        gone_.push_back(object.name);
+      }
+    }
     if (!other_kind_.empty())
       text = absl::StrCat("another shape or dtype than at ", Before(), ": ", NameGroups(other_kind_));
     if (!gone_.empty()) {
@@ -402,7 +515,9 @@ class Judge {
       const Tensor& first = *pairs_[equal[0]].now;
       for (size_t k = 1; k < equal.size(); ++k) {
         const Pair& other = pairs_[equal[k]];
-        if (!other.now->SameBytes(first) || other.before->SameBytes(*pairs_[equal[0]].before)) continue;
+        if (!other.now->SameBytes(first)) continue;
+        const bool were = other.before->SameBytes(*pairs_[equal[0]].before);
+        if (were && !before_.Raised(alarm::kEqualTensors)) continue;
         if (PatternOf(other.now->name) != PatternOf(first.name)) continue;
         pairs.push_back(absl::StrCat(first.name, " = ", other.now->name));
       }
@@ -412,7 +527,8 @@ class Judge {
     const size_t count = pairs.size();
     pairs.resize(std::min<size_t>(count, 4));
     Raise(alarm::kEqualTensors,
-          absl::StrCat("bit for bit equal, and different at ", Before(), ": ", absl::StrJoin(pairs, ", "),
+          absl::StrCat("bit for bit equal, and different ", before_.Raised(alarm::kEqualTensors) ? "before " : "at ",
+                       Before(), ": ", absl::StrJoin(pairs, ", "),
                        count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : ""));
   }
 
@@ -447,7 +563,9 @@ class Judge {
 
 std::vector<Alarm> FindAlarms(const StateSummary* before, StateSummary& now) {
   if (before == nullptr) return {};
-  return Judge(*before, now).Run();
+  std::vector<Alarm> alarms = Judge(*before, now).Run();
+  for (const Alarm& alarm : alarms) now.alarms.push_back(alarm.kind);
+  return alarms;
 }
 
 }  // namespace cairn

@@ -40,8 +40,13 @@ class Training {
   }
 
   std::vector<float>& operator[](const std::string& name) { return tensors_.at(name); }
-  std::vector<uint32_t>& Object(const std::string& name) { return objects_.at(name); }
+  std::vector<uint32_t>& Object(const std::string& name) { return objects_[name]; }
   void Remove(const std::string& name) { tensors_.erase(name); }
+  void Rename(const std::string& from, const std::string& to) {
+    auto node = tensors_.extract(from);
+    node.key() = to;
+    tensors_.insert(std::move(node));
+  }
 
   void Train() {
     for (auto& [name, values] : tensors_) {
@@ -209,6 +214,38 @@ TEST_F(FindAlarmsTest, ALearningRateOfZero) {
   Go(10);
 }
 
+// The names do not say to which weights the state belongs.
+TEST_F(FindAlarmsTest, AFrozenOptimizerWithNumbers) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    const std::string name = "optimizer.state.layers." + std::to_string(layer) + ".weight.";
+    for (const char* key : {"exp_avg", "exp_avg_sq", "step"}) {
+      training_.Rename(name + key, "optimizer.state." + std::to_string(layer) + "." + key);
+    }
+  }
+  Go();
+  training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
+  training_.Train();
+  ExpectOne(Save(), alarm::kFrozenOptimizer, {"optimizer.state.*.exp_avg (8)"});
+}
+
+// A layer that has been trained for one save only.
+TEST_F(FindAlarmsTest, TensorsThatHaveJustBegunToMove) {
+  training_.moves = [](const std::string& name) { return name.find(".0.") == std::string::npos; };
+  Go();
+  training_.moves = [](const std::string& name) { return name.find(".0.") != std::string::npos; };
+  training_.Train();
+  --training_.Object("loader")[0];
+  EXPECT_FALSE(Save().contains(std::string(alarm::kSameStep)));
+}
+
+TEST_F(FindAlarmsTest, MomentsOfOneShard) {
+  Go();
+  training_.Train();
+  std::vector<float>& moments = training_["optimizer.state.layers.5.weight.exp_avg"];
+  std::fill(moments.begin() + Training::kElements / 2, moments.end(), 0.0f);
+  ExpectOne(Save(), alarm::kZeroMoments, {"optimizer.state.layers.5.weight.exp_avg"});
+}
+
 TEST_F(FindAlarmsTest, MomentsOfZero) {
   Go();
   training_.Train();
@@ -235,7 +272,10 @@ TEST_F(FindAlarmsTest, NotANumber) {
   training_["model.layers.1.weight"][700] = NAN;
   ExpectOne(Save(), alarm::kNonFinite, {"1 element", "model.layers.1.weight"});
   training_.Train();
-  EXPECT_EQ(Save(), None());  // it was said
+  ExpectOne(Save(), alarm::kNonFinite, {"as some were"});
+  training_["model.layers.1.weight"][700] = 0;
+  training_.Train();
+  EXPECT_EQ(Save(), None());
 }
 
 // What is infinite from the first step, as a mask is, is meant.
@@ -267,6 +307,33 @@ TEST_F(FindAlarmsTest, AWeightThatIsAllZeros) {
   training_.Train();
   std::ranges::fill(training_["model.layers.4.weight"], 0.0f);
   ExpectOne(Save(), alarm::kJump, {"all zeros now"});
+  training_.moves = [](const std::string& name) { return name != "model.layers.4.weight"; };
+  training_.Train();
+  EXPECT_TRUE(Save().contains(std::string(alarm::kJump))) << "it is so still";
+}
+
+TEST_F(FindAlarmsTest, AFlippedBitOfAnExponent) {
+  Go();
+  training_.Train();
+  training_["model.layers.4.weight"][3] = 3.4e37f;
+  ExpectOne(Save(), alarm::kJump, {"model.layers.4.weight has an element of 3.4e+37"});
+}
+
+// More training lies between two saves than ever before.
+TEST_F(FindAlarmsTest, SavesAtUnevenDistances) {
+  Go(12);
+  for (int i = 0; i < 2000; ++i) training_.Train();
+  EXPECT_EQ(Save(), None());
+}
+
+// All weights are wrong.
+TEST_F(FindAlarmsTest, AnotherModel) {
+  Go();
+  training_.Train();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    std::ranges::reverse(training_["model.layers." + std::to_string(layer) + ".weight"]);
+  }
+  ExpectOne(Save(), alarm::kJump, {"model.layers.*.weight (8)"});
 }
 
 TEST_F(FindAlarmsTest, AWeightThatExplodes) {
@@ -300,6 +367,34 @@ TEST_F(FindAlarmsTest, ALoaderThatStandsStill) {
   training_.Train();
   --training_.Object("loader")[0];
   ExpectOne(Save(), alarm::kCounterStopped, {"loader"});
+}
+
+TEST_F(FindAlarmsTest, ValuesThatNeedNotCount) {
+  training_.Object("optimizer.param_groups") = {1};
+  for (int i = 0; i < 12; ++i) {
+    if (i < 8) ++training_.Object("optimizer.param_groups")[0];  // the rate warms up
+    Go(1);
+  }
+}
+
+TEST_F(FindAlarmsTest, TheLoaderOfOneRank) {
+  training_.Object("data") = {1, 2};
+  for (int i = 0; i < 8; ++i) {
+    for (uint32_t& position : training_.Object("data")) position += 10;
+    Go(1);
+  }
+  training_.Object("data")[0] += 10;
+  training_.Train();
+  ExpectOne(Save(), alarm::kCounterStopped, {"data of rank 1"});
+}
+
+// A part of the optimizer begins anew with the run, and the rest does not.
+TEST_F(FindAlarmsTest, StepsThatGoBackInANewRun) {
+  Go();
+  training_.line = 2;
+  training_.Train();
+  training_["optimizer.state.layers.0.weight.step"] = {0};
+  ExpectOne(Save(), alarm::kCounterStopped, {"layers.0.weight.step"});
 }
 
 TEST_F(FindAlarmsTest, AStepThatGoesBack) {

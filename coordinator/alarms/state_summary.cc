@@ -28,6 +28,7 @@ StateSummary SummaryOf(const Manifest& manifest) {
     }
     state.objects.back().crc32c.push_back(object.crc32c);
   }
+  for (const Alarm& alarm : manifest.alarms) state.alarms.push_back(alarm.kind);
   return state;
 }
 

@@ -3,8 +3,10 @@
 #ifndef CAIRN_COORDINATOR_ALARMS_STATE_SUMMARY_H_
 #define CAIRN_COORDINATOR_ALARMS_STATE_SUMMARY_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/format/manifest.h"
@@ -46,7 +48,10 @@ struct StateSummary {
   std::string plan_digest;
   std::vector<Tensor> tensors;  // by name
   std::vector<Shard> shards;
-  std::vector<Object> objects;  // by name
+  std::vector<Object> objects;      // by name
+  std::vector<std::string> alarms;  // the kinds that were raised
+
+  bool Raised(std::string_view kind) const { return std::find(alarms.begin(), alarms.end(), kind) != alarms.end(); }
 };
 
 // The histories are empty if the manifest has none. `manifest` must have summaries.
