@@ -116,6 +116,9 @@ TEST(OutcomeTest, DecodeOutcome_AManyTimesEqualShard_ComesBack) {
   manifest.aliases.clear();
   manifest.files = {{"rank00000-bin00", 0, 4096, 0, 7}};
   manifest.tensors = {{"zeros", DType::kUint8, {kShards}, 0, static_cast<uint32_t>(kShards)}};
+  manifest.summaries.resize(1);
+  manifest.histories.resize(1);
+  manifest.object_histories.clear();
   manifest.shards.clear();
   manifest.dims.clear();
   for (int64_t i = 0; i < kShards; ++i) {

@@ -157,6 +157,14 @@ TEST(StatisticsTest, TheSketchDependsOnTheOrder) {
   EXPECT_GT(EstimatedDistance(a, b), 0.5 * std::sqrt(a.sum_squares));
 }
 
+// tests/trust/test_reference.py has the same numbers.
+TEST(StatisticsTest, TheSignsOfTheSketch) {
+  std::vector<float> values(80);
+  std::iota(values.begin(), values.end(), 1.0f);
+  const std::array<double, 8> wanted = {54, 208, 40, 112, 98, -348, -88, 24};
+  EXPECT_EQ(Whole(DType::kFloat32, Bytes(values)).sketch, wanted);
+}
+
 TEST(StatisticsTest, NamesTheDTypes) {
   for (const DTypeInfo& info : DTypeTable()) {
     if (!HasStatistics(info.dtype)) continue;

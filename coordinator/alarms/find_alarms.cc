@@ -374,10 +374,12 @@ class Judge {
       const TensorStatistics& was = pair.before->summary.statistics;
       if (was.zeros >= static_cast<uint64_t>(Elements(*pair.before)) / 2 + 1 || Norm(*pair.before) < 1e-18) continue;
       ++moments;
-      // The moments of one shard, or of some rows, are reset.
-      const uint64_t elements = static_cast<uint64_t>(Elements(*pair.now));
+      // Within a run, the moments of one shard, or of some rows, may be reset. A new one may have an optimizer of its
+      // own, whose moments are zeros where it has seen no gradient yet.
+      const auto elements = static_cast<uint64_t>(Elements(*pair.now));
       const uint64_t zeros = pair.now->summary.statistics.zeros;
-      if (zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1) names.push_back(pair.now->name);
+      const bool some = same_line() && zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1;
+      if (some || IsZero(*pair.now)) names.push_back(pair.now->name);
     }
     // A training that begins anew with an optimizer of its own has all of them at 0.
     if (names.empty() || (!same_line() && names.size() == moments)) return;

@@ -215,6 +215,11 @@ def test_repair_end_to_end(root):
     assert outcome(root, 3).read_bytes() == bytes_of_outcome
     assert not command_json("repair", "demo@3", f"--root={root}")["repaired"]
     after = command_json("show", "demo@3", f"--root={root}")
+    # A repair reads no tensors, so it does not know their fingerprints.
+    for tensor in before["tensors"]:
+        kept = {key: tensor[key] for key in ("name", "dtype", "global_shape", "shards")}
+        tensor.clear()
+        tensor.update(kept, fingerprint=None)
     for key in ("tensors", "objects", "aliases", "files", "bytes", "world_size", "attempt"):
         assert after[key] == before[key], key
     command("verify", "demo@3", f"--root={root}")
