@@ -1,7 +1,7 @@
 """What fingerprints and alarms cost a save: clusters with --alarms=warn and --alarms=off save in turns.
 
-Each rank trains by changing all of its state between saves. A save's blocked time is that of its slowest rank, from the
-call to its return; its durable time is until wait() returns.
+Each rank changes its state between saves. A save's blocked time is that of its slowest rank, from the call to its return;
+its durable time is until wait() returns. The processor's time is that of all agents of a cluster.
 
     tools/build && python=$(tools/python_env run)
     PYTHONPATH=dist/python $python benchmarks/checkpoint/alarm_benchmark.py --size 2GB --ranks 4 --saves 9
@@ -9,6 +9,7 @@ call to its return; its durable time is until wait() returns.
 
 import argparse
 import multiprocessing
+import os
 import pathlib
 import shutil
 import statistics
@@ -26,6 +27,11 @@ def size_of(text: str) -> int:
         if text.endswith(unit):
             return int(float(text.removesuffix(unit)) * factor)
     raise argparse.ArgumentTypeError(f"{text!r} is no size such as 400MB")
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rank_of(rank: int, address: str, options, steps, answers) -> None:
@@ -79,12 +85,15 @@ def main() -> None:
                                                               queues[level][rank], answers[level]))
                 process.start()
                 processes.append(process)
+        used = dict.fromkeys(times, 0.0)
         for step in range(1, options.saves + 3):
             for level in times if step % 2 else reversed(times):
+                before = sum(cpu_seconds(agent.pid) for agent in clusters[level].agents)
                 for queue in queues[level]:
                     queue.put(step)
                 told = [answers[level].get() for _ in range(options.ranks)]
                 if step > 2:  # the first ones make buffers
+                    used[level] += sum(cpu_seconds(agent.pid) for agent in clusters[level].agents) - before
                     times[level].append((max(each[0] for each in told), max(each[1] for each in told)))
                 shutil.rmtree(root / level / "demo" / f"{step - 1:012}", ignore_errors=True)
         for queue in [queue for level in times for queue in queues[level]]:
@@ -95,6 +104,8 @@ def main() -> None:
         for cluster in clusters.values():
             cluster.__exit__(None, None, None)
         shutil.rmtree(root, ignore_errors=True)
+    gigabytes = options.saves * options.size / 1e9
+    print(f"agents: {used['off'] / gigabytes:.3f} s of a core per GB without alarms, {used['warn'] / gigabytes:.3f} s with")
     for number, what in enumerate(("blocked", "durable")):
         medians = {level: statistics.median(each[number] for each in found) for level, found in times.items()}
         ratios = sorted(warn[number] / off[number] for warn, off in zip(times["warn"], times["off"], strict=True))

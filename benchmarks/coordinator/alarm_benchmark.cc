@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/format/outcome.h"
+#include "common/format/summary_columns.h"
 #include "coordinator/alarms/find_alarms.h"
 
 namespace cairn {
@@ -42,6 +44,7 @@ Manifest MakeManifest(int ranks, int tensors, int64_t step) {
     names.push_back(i % 2 == 0 ? "model." + weight : "optimizer.state." + weight + ".exp_avg");
   }
   std::sort(names.begin(), names.end());
+  std::mt19937_64 random(static_cast<uint64_t>(step));
   uint32_t number = static_cast<uint32_t>(step) * 2654435761u;
   for (int i = 0; i < tensors; ++i) {
     manifest.tensors.push_back({names[static_cast<size_t>(i)],
@@ -55,9 +58,12 @@ Manifest MakeManifest(int ranks, int tensors, int64_t step) {
       manifest.dims.insert(manifest.dims.end(), {rank, 0, 1, 1024});
     }
     TensorSummary summary;
-    summary.fingerprint_parts = number;
-    summary.statistics = {3, 0, -1.0, 1.0, 2.0, 1e6, {}};
-    summary.statistics.sketch.fill(static_cast<double>(step % 7));
+    // Nothing in these repeats, so that they do not compress better than real ones.
+    std::uniform_real_distribution<double> any(1, 2);
+    summary.statistics = {number % 1000, 0, -any(random), any(random), any(random), any(random), {}};
+    for (double& lane : summary.statistics.sketch) lane = any(random);
+    summary.fingerprint_parts = random();
+    summary = AsRecorded(summary, DType::kFloat32);
     manifest.summaries.push_back(summary);
   }
   if (!manifest.PlaceItems().ok()) std::abort();

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -231,7 +230,7 @@ class Judge {
       size_t same = 0, changed = 0;
       std::vector<uint32_t> tensors;
     };
-    std::map<int32_t, Count> ranks;
+    std::vector<Count> ranks(now_.world_size);
     for (size_t i = 0; i < pairs_.size(); ++i) {
       const Pair& pair = pairs_[i];
       if (!pair.expected()) continue;
@@ -239,7 +238,8 @@ class Judge {
       if (!pair.changed && absl::StrContains(pair.now->name, "expert")) continue;
       for (uint32_t k = 0; k < pair.now->shard_count; ++k) {
         const StateSummary::Shard& shard = now_.shards[pair.now->first_shard + k];
-        Count& count = ranks[shard.rank];
+        if (static_cast<size_t>(shard.rank) >= ranks.size()) continue;
+        Count& count = ranks[static_cast<size_t>(shard.rank)];
         if (shard.crc32c != before_.shards[pair.before->first_shard + k].crc32c) {
           ++count.changed;
         } else {
@@ -251,10 +251,11 @@ class Judge {
     std::set<int32_t> stale;
     std::set<uint32_t> tensors;
     size_t moving = 0;
-    for (const auto& [rank, count] : ranks) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const Count& count = ranks[rank];
       if (count.changed > 0) ++moving;
       if (count.changed > 0 || count.same < 2) continue;
-      stale.insert(rank);
+      stale.insert(static_cast<int32_t>(rank));
       tensors.insert(count.tensors.begin(), count.tensors.end());
     }
     if (stale.empty() || moving == 0) return;
