@@ -1,7 +1,7 @@
 """What fingerprints and alarms cost a save: clusters with --alarms=warn and --alarms=off save in turns.
 
-Each rank changes its state between saves. A save's blocked time is that of its slowest rank, from the call to its return;
-its durable time is until wait() returns. The processor's time is that of all agents of a cluster.
+Each rank changes its state between saves. A save's blocked time is that of its slowest rank, from the call to its
+return; its durable time is until wait() returns. The processor's time is that of all agents of a cluster.
 
     tools/build && python=$(tools/python_env run)
     PYTHONPATH=dist/python $python benchmarks/checkpoint/alarm_benchmark.py --size 2GB --ranks 4 --saves 9
@@ -105,7 +105,8 @@ def main() -> None:
             cluster.__exit__(None, None, None)
         shutil.rmtree(root, ignore_errors=True)
     gigabytes = options.saves * options.size / 1e9
-    print(f"agents: {used['off'] / gigabytes:.3f} s of a core per GB without alarms, {used['warn'] / gigabytes:.3f} s with")
+    print(f"agents: {used['off'] / gigabytes:.3f} s of a core per GB without alarms, "
+          f"{used['warn'] / gigabytes:.3f} s with")
     for number, what in enumerate(("blocked", "durable")):
         medians = {level: statistics.median(each[number] for each in found) for level, found in times.items()}
         ratios = sorted(warn[number] / off[number] for warn, off in zip(times["warn"], times["off"], strict=True))
