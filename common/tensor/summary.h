@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// Of a tensor, or of a part of it.
+// It describes a tensor, or a part of one.
 struct TensorSummary {
   // The exclusive or of the parts of the fingerprint (FingerprintFromParts).
   uint64_t fingerprint_parts = 0;

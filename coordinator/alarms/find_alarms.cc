@@ -41,7 +41,7 @@ constexpr double kOutlier = 1000;
 // A tensor that moves by less than this share of its norm stands still now and then, because updates are rounded away.
 constexpr float kMovementThatRounds = 1e-5f;
 constexpr float kFading = 0.9f;
-// Of smaller tensors, chance alone explains much.
+// Chance alone explains much of what smaller tensors do.
 constexpr int64_t kElementsToJudge = 16;
 // Of 16-bit floats, a smaller tensor may round away each update.
 constexpr int64_t kElementsThatRound = 65536;

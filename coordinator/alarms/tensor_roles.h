@@ -20,7 +20,7 @@ struct TensorRole {
     kOther,
   };
   Kind kind = Kind::kOther;
-  // Of a moment or step: the number of the weight that it belongs to; -1 if the names do not say.
+  // The number of the weight that a moment or step belongs to; -1 if the names do not say.
   int32_t weight = -1;
 };
 

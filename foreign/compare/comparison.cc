@@ -66,7 +66,7 @@ struct Pair {
   size_t name = 0;  // index of the answer
   const WholeTensor* first = nullptr;
   const WholeTensor* second = nullptr;
-  // Of the bytes that were compared: see common/base/crc64.h.
+  // It is that of the bytes that were compared: see common/base/crc64.h.
   uint64_t remainder = 0;
   // Set at the first difference; before it the remainders of both sides are equal.
   std::optional<uint64_t> other;
