@@ -43,7 +43,7 @@ constexpr float kMovementThatRounds = 1e-5f;
 constexpr float kFading = 0.9f;
 // Chance alone explains much of what smaller tensors do.
 constexpr int64_t kElementsToJudge = 16;
-// Of 16-bit floats, a smaller tensor may round away each update.
+// A smaller tensor of 16-bit floats may round away each update.
 constexpr int64_t kElementsThatRound = 65536;
 
 int64_t Elements(const Tensor& tensor) { return ElementCount(tensor.shape).value_or(0); }
@@ -236,6 +236,7 @@ class Judge {
       if (!pair.expected()) continue;
       // An expert without tokens stands still, and nothing is wrong.
       if (!pair.changed && absl::StrContains(pair.now->name, "expert")) continue;
+      if (pair.now->shard_count != pair.before->shard_count) continue;  // a record that contradicts its plan
       for (uint32_t k = 0; k < pair.now->shard_count; ++k) {
         const StateSummary::Shard& shard = now_.shards[pair.now->first_shard + k];
         if (static_cast<size_t>(shard.rank) >= ranks.size()) continue;

@@ -63,7 +63,7 @@ std::vector<StepMarks::Record> StepMarks::RecordsOf(const std::string& tag) cons
   const auto found = records_.find(tag);
   if (found == records_.end()) return {};
   std::vector<Record> records = found->second;
-  // Of two with one number, which nobody makes, the one that protects counts.
+  // Nobody makes two with one number; if there are two, the one that protects counts.
   std::sort(records.begin(), records.end(),
             [](const Record& a, const Record& b) { return std::tie(a.number, a.set) < std::tie(b.number, b.set); });
   return records;

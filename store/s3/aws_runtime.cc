@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// Of one call that reads from a connection, or writes to it. With 16 KiB, the library's own value, a load spends more
+// One call reads so much from a connection, or writes it. With 16 KiB, the library's own value, a load spends more
 // time in calls of the kernel than in its work. Each of the two threads keeps four buffers of this size.
 constexpr size_t kBytesOfCall = size_t{128} << 10;
 

@@ -55,7 +55,7 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
     PruneChoice& choice = choices[i];
     choice.step = candidate.step;
     const bool among_newest = valid < newest;
-    // Of the steps that look right, the newest stays, whatever comes after it.
+    // The newest step that looks right stays, whatever comes after it.
     const auto newest_right = [&] { return !has_right && !candidate.alarmed && is_valid(candidate.step); };
     if (candidate.damaged) {
       choice.why = "damaged";

@@ -60,7 +60,7 @@ def frozen_optimizer(random, before, state):
 
 
 def stale_weight(random, before, state):
-    # Of a tied weight one name has the optimizer's state.
+    # One name of a tied weight has the optimizer's state.
     kept = [name for name in matrices(state) if any(each.startswith(f"optimizer.state.{name.removeprefix('model.')}.")
                                                    for each in state.tensors)]
     name = random.choice(moving(before, state, kept))
