@@ -156,6 +156,10 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kChecksumMismatch, "CHECKSUM_MISMATCH", absl::StatusCode::kDataLoss,
      "Bytes on disk are not those that were written.",
      "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},
+    {Reason::kFingerprintMismatch, "FINGERPRINT_MISMATCH", absl::StatusCode::kDataLoss,
+     "What a load has put into the program's arrays is not what was saved.",
+     "Do not train with it: load again. If the same tensors differ again, run `cairn verify JOB@STEP --root ROOT` and "
+     "look at the host that the error names."},
     {Reason::kFileTruncated, "FILE_TRUNCATED", absl::StatusCode::kDataLoss,
      "A file is shorter or longer than the manifest says.",
      "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},

@@ -74,6 +74,7 @@ enum class Reason {
   kPlanUnknown,
   // These are about storage.
   kChecksumMismatch,
+  kFingerprintMismatch,
   kFileTruncated,
   kFileMissing,
   kRootMissing,
