@@ -52,6 +52,7 @@ struct Flags {
   cairn::NcclExchangeOptions exchange;
   std::string memory_budget = "0";
   std::string round_bytes = "32MiB";
+  std::string write_bandwidth = "0";
   std::string shared_memory = "auto";
   std::string io = "auto";
   std::string slab_loads = "auto";
@@ -96,6 +97,8 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--memory-budget", flags.memory_budget,
       "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", flags.round_bytes, "largest read buffer; an agent holds two");
+  add("--write-bandwidth", flags.write_bandwidth,
+      "most bytes per second that saves of this agent write, for example 500MB; 0: as quickly as storage takes them");
   add("--io-threads", flags.agent.io_threads, "threads that write and read files; at least 16 in an object store")
       .Between(1, 64);
   add("--io", flags.io,
@@ -164,6 +167,7 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   cairn::AgentOptions& agent = settings.agent;
   CAIRN_ASSIGN_OR_RETURN(const auto memory_budget, cairn::ParseSize(flags.memory_budget));
   CAIRN_ASSIGN_OR_RETURN(const auto round_bytes, cairn::ParseSize(flags.round_bytes));
+  CAIRN_ASSIGN_OR_RETURN(const auto write_bandwidth, cairn::ParseSize(flags.write_bandwidth));
   CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, cairn::ParseDurationOf("--drain-timeout", flags.drain_timeout));
   CAIRN_ASSIGN_OR_RETURN(agent.register_timeout, cairn::ParseDurationOf("--register-timeout", flags.register_timeout));
   CAIRN_RETURN_IF_ERROR(cairn::CheckJobName(agent.job));
@@ -173,6 +177,7 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   }
   agent.memory_budget = static_cast<uint64_t>(memory_budget);
   agent.round_bytes = static_cast<uint64_t>(round_bytes);
+  agent.write_bandwidth = static_cast<uint64_t>(write_bandwidth);
   agent.shared_memory = flags.shared_memory == "auto";
   agent.direct_io = flags.io == "auto";
   agent.slab_loads = flags.slab_loads == "auto";

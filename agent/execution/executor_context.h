@@ -44,7 +44,8 @@ struct AgentOptions {
   uint64_t memory_budget = 0;  // 0: what the container and the machine allow
   // Small, so that reading and copying overlap and the copies find their bytes in the processor's cache.
   uint64_t round_bytes = uint64_t{32} << 20;
-  int io_threads = 2;  // at least; as many more as the storage is worth
+  int io_threads = 2;            // at least; as many more as the storage is worth
+  uint64_t write_bandwidth = 0;  // bytes per second; 0: as quickly as storage takes it
   bool direct_io = true;
   // False: bytes between agents always go over gRPC.
   bool shared_memory = true;

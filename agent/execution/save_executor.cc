@@ -20,7 +20,11 @@ double Seconds(absl::Time since) { return absl::ToDoubleSeconds(Clock::Real().St
 
 }  // namespace
 
-SaveExecutor::SaveExecutor(ExecutorContext context) : context_(context) {}
+SaveExecutor::SaveExecutor(ExecutorContext context) : context_(context) {
+  if (const uint64_t bandwidth = context_.options.write_bandwidth; bandwidth > 0) {
+    pace_ = std::make_unique<WritePace>(bandwidth, Clock::Real());
+  }
+}
 
 SaveExecutor::~SaveExecutor() { Stop(); }
 
@@ -153,10 +157,17 @@ void SaveExecutor::EndLending(uint64_t save) {
   }
 }
 
-void SaveExecutor::StartWrite(const action::StartWrite& start) {
+void SaveExecutor::StartWrite(const action::StartWrite& start, std::shared_ptr<ControlPage> page) {
   if (writer_.joinable()) writer_.join();  // the session has heard of its end
   auto run = std::make_shared<WriterRun>();
   run->save = start.save;
+  if (start.staging == 0) {
+    run->staging = std::make_unique<StagingProgress>(start.object_bytes);
+  } else {
+    run->staging = std::make_unique<StagingProgress>([page = std::move(page), staging = start.staging]() -> uint64_t {
+      return page == nullptr ? 0 : page->StagedBytes(staging);
+    });
+  }
   std::shared_ptr<SharedMemory> slab;
   {
     MutexLock lock(mutex_);
@@ -175,6 +186,11 @@ void SaveExecutor::StartWrite(const action::StartWrite& start) {
   }
 }
 
+void SaveExecutor::EndStaging(uint64_t save, const std::vector<uint64_t>& object_bytes) {
+  MutexLock lock(mutex_);
+  if (writing_ != nullptr && writing_->save == save) writing_->staging->End(object_bytes);
+}
+
 // Not on the thread that executes actions: it may make memory.
 void SaveExecutor::DecideMoves(uint64_t save, const v1::Exchange& exchange) {
   queue_.Post([this, save, exchange] {
@@ -191,7 +207,7 @@ void SaveExecutor::Write(const action::StartWrite& start, const std::shared_ptr<
                          const std::shared_ptr<SharedMemory>& slab) {
   const absl::Time begin = Clock::Real().SteadyNow();
   BinWriteJob job = {start.directory, start.order.attempt_nonce(), start.staged,
-                     start.target,    start.object_bytes,          slab->data(),
+                     start.target,    run->staging.get(),          slab->data(),
                      nullptr};
   job.job = context_.options.job;
   job.step = start.step;
@@ -200,7 +216,7 @@ void SaveExecutor::Write(const action::StartWrite& start, const std::shared_ptr<
   job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
     return run->moves->Fetch(index, offset, bytes, to);
   };
-  const BinWriterOptions options = {.io_threads = context_.io_threads()};
+  const BinWriterOptions options = {.io_threads = context_.io_threads(), .pace = pace_.get()};
   absl::StatusOr<BinWriteOutcome> outcome =
       WithMemory(absl::StrCat("to write step ", start.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
         CAIRN_RETURN_IF_ERROR(Lend(start, slab));

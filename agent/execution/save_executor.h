@@ -13,17 +13,20 @@
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
 #include "agent/reader/slab_image.h"
+#include "agent/staging/control_page.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/transport/shard_source.h"
 #include "agent/transport/transfer_service.h"
 #include "agent/writer/bin_writer.h"
+#include "agent/writer/staging_progress.h"
+#include "agent/writer/write_pace.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
 
 namespace cairn {
 
-// StartWrite, EndLending, ImageOf and GiveUpSlab are called by the one thread that executes actions, the others by any.
-// It tells the session what becomes of slabs and writes.
+// StartWrite, EndStaging, EndLending, ImageOf and GiveUpSlab are called by the one thread that executes actions, the
+// others by any. It tells the session what becomes of slabs and writes.
 class SaveExecutor {
  public:
   explicit SaveExecutor(ExecutorContext context);
@@ -37,7 +40,10 @@ class SaveExecutor {
   std::shared_ptr<SharedMemory> SlabOf(uint64_t id);
   // Returns when no load copies from the slab any more.
   void GiveUpSlab();
-  void StartWrite(const action::StartWrite& start);
+  // `page`: of the trainer that stages, which says how far it is; null if there is none any more.
+  void StartWrite(const action::StartWrite& start, std::shared_ptr<ControlPage> page);
+  // The trainer has staged all of the save that is being written.
+  void EndStaging(uint64_t save, const std::vector<uint64_t>& object_bytes);
   void StopWrite(uint64_t save);
   // Says how the shards of the save that is written move.
   void DecideMoves(uint64_t save, const v1::Exchange& exchange);
@@ -57,6 +63,7 @@ class SaveExecutor {
     std::atomic<bool> stop = false;
     std::atomic<uint64_t> bytes_done = 0;
     std::unique_ptr<ShardSource> moves;  // ends before the slab does
+    std::unique_ptr<StagingProgress> staging;
     void Stop() {
       stop = true;
       moves->Stop();
@@ -91,7 +98,8 @@ class SaveExecutor {
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread writer_;
-  TaskQueue queue_{1};  // makes slabs and decides moves, in order
+  std::unique_ptr<WritePace> pace_;  // null: none
+  TaskQueue queue_{1};               // makes slabs and decides moves, in order
 };
 
 }  // namespace cairn

@@ -257,8 +257,13 @@ void Agent::TrainerGone(uint64_t incarnation, TrainerEnd how) {
 }
 
 std::optional<int64_t> Agent::CurrentStep() {
+  const std::shared_ptr<ControlPage> page = Page();
+  return page ? page->CurrentStep() : std::nullopt;
+}
+
+std::shared_ptr<ControlPage> Agent::Page() {
   MutexLock lock(mutex_);
-  return page_ ? page_->CurrentStep() : std::nullopt;
+  return page_;
 }
 
 void Agent::Execute(Action action) {
@@ -271,7 +276,8 @@ void Agent::Execute(Action action) {
                    saves_->MakeSlab(slab.bytes);
                  },
                  [&](const action::GiveUpSlab&) { saves_->GiveUpSlab(); },
-                 [&](const action::StartWrite& write) { saves_->StartWrite(write); },
+                 [&](const action::StartWrite& write) { saves_->StartWrite(write, Page()); },
+                 [&](const action::EndStaging& end) { saves_->EndStaging(end.save, end.object_bytes); },
                  [&](const action::StopWrite& stop) { saves_->StopWrite(stop.save); },
                  [&](const action::DecideMoves& moves) { saves_->DecideMoves(moves.save, moves.exchange); },
                  [&](const action::EndLending& lending) { saves_->EndLending(lending.save); },

@@ -84,6 +84,8 @@ class Agent {
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);
   std::optional<int64_t> CurrentStep();
+  // The trainer's control page; null if there is none.
+  std::shared_ptr<ControlPage> Page();
   // Tells the session how the trainer's process stands.
   void LookAtTrainer();
   void Tick();

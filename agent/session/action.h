@@ -45,7 +45,8 @@ struct MakeSlab {
 // Let no load copy from the slab any more: it is about to be written. Loads go on with files. -> OnSlabGivenUp
 struct GiveUpSlab {};
 // Write the bins of `target` below the root's `directory`, taking the items from where `staged` has them in the slab.
-// -> OnWriteProgress, then OnWriteEnded
+// `staging` is not 0 if the trainer still stages what it was told by this number: then what is staged is written, and
+// the rest after EndStaging. -> OnWriteProgress, then OnWriteEnded
 struct StartWrite {
   uint64_t save = 0;
   int64_t step = 0;
@@ -53,12 +54,18 @@ struct StartWrite {
   std::string directory;
   SaveImagePtr staged;
   SaveImagePtr target;
-  std::vector<uint64_t> object_bytes;
+  uint64_t staging = 0;
+  std::vector<uint64_t> object_bytes;  // if it is staged
   // Has the secret for what is moved in; what is moved out is lent to whoever has it. Says how shards move, too.
   v1::SaveOrder order;
   // Those whose shards are moved in, and the one that keeps the gate of an exchange. One that no agent holds is
   // missing.
   PeerMap peers;
+};
+// The trainer has staged all of a save that is being written already.
+struct EndStaging {
+  uint64_t save = 0;
+  std::vector<uint64_t> object_bytes;
 };
 // Nobody needs this save's slab any more: what was lent of it is taken back.
 struct EndLending {
@@ -136,11 +143,12 @@ struct StopDeviceCopy {
 
 }  // namespace action
 
-using Action = std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
-                            action::GiveUpSlab, action::EndLending, action::StopWrite, action::DecideMoves,
-                            action::ControlPage, action::StartRead, action::LendSource, action::DecideExchange,
-                            action::FollowGroups, action::StopRead, action::AwaitDeviceMemory, action::DropDeviceMemory,
-                            action::EndDeviceMemory, action::CopyFromDevice, action::StopDeviceCopy>;
+using Action =
+    std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
+                 action::EndStaging, action::GiveUpSlab, action::EndLending, action::StopWrite, action::DecideMoves,
+                 action::ControlPage, action::StartRead, action::LendSource, action::DecideExchange,
+                 action::FollowGroups, action::StopRead, action::AwaitDeviceMemory, action::DropDeviceMemory,
+                 action::EndDeviceMemory, action::CopyFromDevice, action::StopDeviceCopy>;
 
 struct SlabDescription {
   uint64_t descriptor_id = 0;

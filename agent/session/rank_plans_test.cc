@@ -177,12 +177,8 @@ TEST_F(RankPlansPeersTest, Save_ThatTakesNothingFromOthers_AsksForNobody) {
   Orders(Write("p1"));
   session_.OnPlan("p1", testing::MakeWritePlan(*layout_, 3, {{0}}, "p1").SerializeAsString());
   session_.OnSlab(SlabDescription{1, 1 << 20});
-  const auto begun = BeginSave(kTrainer, 7, 60);
-  v1::CommitStagingRequest commit;
-  commit.set_trainer_incarnation(kTrainer);
-  commit.set_save(begun->save());
   session_.TakeActions();
-  ASSERT_TRUE(session_.Ask(commit, now_).ok());
+  ASSERT_TRUE(BeginSave(kTrainer, 7, 60).ok());
   const auto actions = session_.TakeActions();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StartWrite>(actions[0]));

@@ -48,7 +48,8 @@ void RankSave::StageAgain(absl::Time deadline) {
 }
 
 void RankSave::StartWriting() {
-  phase_ = v1::Phase::WRITING;
+  if (phase_ != v1::Phase::STAGING) phase_ = v1::Phase::WRITING;
+  writes_ = true;
   write_attempt_ = order_.attempt();
   write_nonce_ = order_.attempt_nonce();
   bytes_done_ = 0;
@@ -57,7 +58,24 @@ void RankSave::StartWriting() {
   way_ = order_.exchange().way();
 }
 
-void RankSave::StopWriting() { phase_ = OrderedToAbort() ? v1::Phase::STOPPED : v1::Phase::STAGED; }
+void RankSave::StopWriting() {
+  writes_ = false;
+  if (OrderedToAbort()) {
+    phase_ = v1::Phase::STOPPED;
+  } else if (!error_.ok()) {
+    phase_ = v1::Phase::FAILED;
+  } else if (phase_ == v1::Phase::WRITING) {
+    phase_ = v1::Phase::STAGED;
+  } else {
+    write_attempt_ = 0;  // nothing of this attempt was kept: it may be written from the beginning
+    bytes_done_ = 0;
+  }
+}
+
+bool RankSave::MayBeWrittenEarly() const {
+  return phase_ == v1::Phase::STAGING && staging_ != 0 && error_.ok() && staged_ == target_ &&
+         staged_->slab_bytes > 0 && staged_->moved_in.empty() && staged_->moved_out.empty();
+}
 
 void RankSave::Abort(const v1::SaveOrder& order, bool writing) {
   order_ = order;
@@ -110,7 +128,7 @@ bool RankSave::OrderedToGoOn() const {
 
 void RankSave::Fail(absl::Status why) {
   if (error_.ok()) error_ = std::move(why);
-  if (phase_ != v1::Phase::STOPPED) phase_ = v1::Phase::FAILED;
+  if (phase_ != v1::Phase::STOPPED && !writes_) phase_ = v1::Phase::FAILED;
 }
 
 std::vector<uint32_t> RankSave::Peers() const {
@@ -138,11 +156,12 @@ absl::Status RankSave::Stage(const v1::CommitStagingRequest& request) {
   }
   CAIRN_RETURN_IF_ERROR(TakeReplicaChecksums(checklist_, *layout_, request, replica_checksum_));
   object_bytes_.assign(request.object_sizes().begin(), request.object_sizes().end());
-  phase_ = v1::Phase::STAGED;
+  phase_ = writes_ ? v1::Phase::WRITING : v1::Phase::STAGED;
   return absl::OkStatus();
 }
 
 absl::Status RankSave::EndWriting(v1::WriteResult result) {
+  writes_ = false;
   for (size_t i = 0; i < target_->file.size() && i < static_cast<size_t>(result.files_size()); ++i) {
     const std::vector<uint32_t>& items = target_->file[i].item;
     const v1::FileResult& file = result.files(static_cast<int>(i));

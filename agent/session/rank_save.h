@@ -5,6 +5,8 @@
 //                         <--         <-------
 //                      StageAgain   StopWriting
 //
+// Its writer may run while it is STAGING already (StartWriting): it writes what is staged. Then Stage leads to WRITING.
+//
 // Fail leads from each of these to FAILED (a reason of this rank), and Abort from each to STOPPED (ordered to abort).
 // An outcome ends it in any phase: it is told to the trainer, and the save is forgotten.
 #ifndef CAIRN_AGENT_SESSION_RANK_SAVE_H_
@@ -55,14 +57,16 @@ class RankSave {
   absl::Status Stage(const v1::CommitStagingRequest& request);
   // STAGED -> STAGING. The trainer has another state of this step, and nothing reads the first one yet.
   void StageAgain(absl::Time deadline);
-  // STAGED -> WRITING, by the last order.
+  // STAGED, or WRITTEN in an earlier attempt -> WRITING, by the last order. In STAGING, the writer begins with what is
+  // staged.
   void StartWriting();
-  // WRITING -> STAGED, for the next attempt; STOPPED if it is ordered to abort.
+  // The writer has ended without its files. WRITING -> STAGED, for the next attempt; FAILED if there is an error,
+  // STOPPED if it is ordered to abort.
   void StopWriting();
   // WRITING -> WRITTEN. ABORTED (TORN_SNAPSHOT): an item was written that is not what the trainer's GPU held; then it
   // stays WRITING, and is to fail.
   absl::Status EndWriting(v1::WriteResult result);
-  // Any -> FAILED, or STOPPED as before. The first error counts.
+  // Any -> FAILED, or STOPPED as before. The first error counts. While its writer runs, only StopWriting does that.
   void Fail(absl::Status why);
   // Any -> STOPPED; with `writing`, only StopWriting does that.
   void Abort(const v1::SaveOrder& order, bool writing);
@@ -89,8 +93,20 @@ class RankSave {
 
   // --- What it is.
 
+  // The trainer is told where to copy, by a number that no other save and no earlier answer has.
+  void HandOut(uint64_t staging) { staging_ = staging; }
+  // The trainer has called again, and may copy something else: nothing is written before it is told anew.
+  void TakeBack() { staging_ = 0; }
+
   // The trainer has staged, and nothing has failed since.
   bool Staged() const;
+  // True if what is staged may be written while the trainer copies the rest: it goes into the files as it lies in the
+  // slab, and nothing moves between ranks.
+  bool MayBeWrittenEarly() const;
+  // True while its writer runs.
+  bool writes() const { return writes_; }
+  // What the trainer was told last; 0 for nothing.
+  uint64_t staging() const { return staging_; }
   // True if the slab holds what the trainer stages or has staged.
   bool HoldsSlab() const;
   bool OrderedToGoOn() const;
@@ -151,6 +167,8 @@ class RankSave {
   uint32_t attempt_ = 0;
   uint64_t attempt_nonce_ = 0;
   std::string request_id_;
+  uint64_t staging_ = 0;
+  bool writes_ = false;
   uint32_t write_attempt_ = 0;
   uint64_t write_nonce_ = 0;
   uint64_t bytes_done_ = 0;

@@ -74,13 +74,22 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     context_.SetPending(response);
     return response;
   }
+  if (save->writes()) {  // what it has written may not be what this call copies
+    save->TakeBack();
+    StopWriter(*save);
+    context_.SetPending(response);
+    return response;
+  }
   response.set_save(save->id());
   save->AddPlacements(response);
+  save->HandOut(next_staging_++);
+  response.set_staging(save->staging());
   if (response.placements_size() > 0) {  // whoever copies nothing need not be able to write
     response.mutable_slab()->set_descriptor_id(slab_.made()->descriptor_id);
     response.mutable_slab()->set_bytes(slab_.made()->bytes);
     slab_.use().HandOut(save->trainer());
   }
+  Advance(*save);
   return response;
 }
 
@@ -155,6 +164,7 @@ absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
     next_sample_ = save->checklist().may[static_cast<size_t>(sampled) - 1] + 1;
   }
   slab_.use().Staged(save->trainer());
+  if (save->writes()) context_.Do(action::EndStaging{save->id(), save->object_bytes()});
   context_.Changed();
   Advance();
   return absl::OkStatus();
@@ -258,6 +268,7 @@ void RankSaves::OnLayoutRefused(const std::string& digest, const absl::Status& e
 
 void RankSaves::Fail(RankSave& save, absl::Status error) {
   save.Fail(std::move(error));
+  if (save.writes()) StopWriter(save);
   context_.Changed();
 }
 

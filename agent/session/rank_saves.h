@@ -124,6 +124,7 @@ class RankSaves {
   // Saves have numbers that no other process of this rank gives: a trainer may ask the next agent for one of the last.
   uint64_t next_save_;
   uint64_t next_call_ = 1;
+  uint64_t next_staging_ = 1;
   uint64_t begun_ = 0;
   // The first item that the next save may sample.
   uint32_t next_sample_ = 0;

@@ -140,11 +140,11 @@ void RankSaves::Advance() {
 
 void RankSaves::Advance(RankSave& save) {
   if (save.phase() == v1::Phase::PLANNING && save.id() != 0) return OpenSlab(save);
-  if (save.phase() != v1::Phase::STAGING && !save.Staged()) return;
+  if ((save.phase() != v1::Phase::STAGING && !save.Staged()) || !save.error().ok()) return;
   if (!save.OrderedToGoOn() || !FollowPlan(save)) return;
   if (save.order().phase() != v1::Phase::WRITING) return;
   if (save.WrittenAsOrdered()) return DecideMoves(save);
-  if (save.phase() == v1::Phase::WRITING) return StopWriter(save);  // another attempt: its files are given up
+  if (save.writes()) return StopWriter(save);  // another attempt: its files are given up
   Write(save);
 }
 
@@ -196,6 +196,7 @@ bool RankSaves::FollowPlan(RankSave& save) {
     return false;
   }
   save.Retarget(*std::move(wanted));
+  if (save.writes() && save.phase() == v1::Phase::STAGING) StopWriter(save);
   context_.Changed();
   return true;
 }
@@ -203,13 +204,15 @@ bool RankSaves::FollowPlan(RankSave& save) {
 void RankSaves::Write(RankSave& save) {
   // The peers are asked for while the trainer still stages.
   std::optional<PeerMap> peers = plans_.WantPeers(save.Peers());
-  if (save.phase() == v1::Phase::STAGING || writer_ || !peers.has_value()) return;
+  if (save.phase() == v1::Phase::STAGING && !save.MayBeWrittenEarly()) return;
+  if (writer_ || !peers.has_value()) return;
   save.StartWriting();
   writer_ = save.id();
   writer_stopping_ = false;
   if (!save.target()->moved_out.empty()) slab_.use().Lend();
+  const uint64_t staging = save.phase() == v1::Phase::STAGING ? save.staging() : 0;
   context_.Do(action::StartWrite{save.id(), save.step(), save.write_attempt(), save.order().directory(), save.staged(),
-                                 save.target(), save.object_bytes(), save.order(), *std::move(peers)});
+                                 save.target(), staging, save.object_bytes(), save.order(), *std::move(peers)});
 }
 
 void RankSaves::DecideMoves(RankSave& save) {
@@ -238,15 +241,16 @@ void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result
   RankSave* save = FindById(id);
   // An outcome came while it was written: what the writer lent meanwhile is nobody's any more.
   if (save == nullptr) context_.Do(action::EndLending{id});
-  if (save != nullptr && save->phase() == v1::Phase::WRITING) {
+  if (save != nullptr && save->writes()) {
     if (stopping || save->OrderedToAbort()) {
       save->StopWriting();
     } else if (!result.ok()) {
-      Fail(*save, WriteError(result.status(), save->step()));
+      save->Fail(WriteError(result.status(), save->step()));
+      save->StopWriting();
     } else if (const absl::Status torn = save->EndWriting(*std::move(result)); !torn.ok()) {
       const std::string rank = absl::StrCat(context_.options.rank);
-      Fail(*save, Annotate(torn, absl::StrCat("rank ", rank),
-                           {{"rank", rank}, {"ranks", rank}, {"step", absl::StrCat(save->step())}}));
+      save->Fail(Annotate(torn, absl::StrCat("rank ", rank),
+                          {{"rank", rank}, {"ranks", rank}, {"step", absl::StrCat(save->step())}}));
     }
   }
   Advance();
@@ -276,7 +280,7 @@ void RankSaves::OnTick(absl::Time now) {
   bool late = false;
   for (auto& [step, save] : saves_) {
     if (save.phase() != v1::Phase::PLANNING && save.phase() != v1::Phase::STAGING) continue;
-    if (now < save.stage_deadline()) continue;
+    if (now < save.stage_deadline() || !save.error().ok()) continue;
     late = true;
     Fail(save, WhyLate(save, now));
   }

@@ -205,7 +205,9 @@ TEST_F(RankSavesTest, NextCall_WhileNothingIsWrittenYet_TakesThePlaceOfTheFirst)
   EXPECT_GT(next->placements_size(), 0);
   session_.OnTick(now_);
   ASSERT_TRUE(Order(7, v1::Phase::WRITING).ok());
-  EXPECT_TRUE(Serve().empty()) << "nothing is written while it is copied";
+  const auto actions = Serve();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(std::get<action::StartWrite>(actions[0]).staging, next->staging()) << "of this call, and not of the first";
   EXPECT_EQ(Only().phase(), v1::Phase::STAGING);
   ASSERT_TRUE(Commit(next->save()).ok());
   EXPECT_EQ(Only().phase(), v1::Phase::WRITING);

@@ -13,6 +13,8 @@ constexpr size_t kReported = 8;
 constexpr size_t kOrder = 16;
 constexpr size_t kGivenUp = 24;
 constexpr size_t kReplaced = 32;
+constexpr size_t kStaging = 40;
+constexpr size_t kStagedBytes = 48;
 constexpr uint64_t kArmed = 1;
 constexpr uint64_t kAgreed = 2;
 
@@ -61,6 +63,12 @@ bool ControlPage::Agree(int64_t step) {
     return false;
   }
   return true;
+}
+
+uint64_t ControlPage::StagedBytes(uint64_t staging) const {
+  if (Read(Word(kStaging)) != staging) return 0;
+  const uint64_t bytes = Read(Word(kStagedBytes));
+  return Read(Word(kStaging)) == staging ? bytes : 0;
 }
 
 void ControlPage::Disarm() { Write(Word(kOrder), 0); }

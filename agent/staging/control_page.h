@@ -15,7 +15,7 @@ namespace cairn {
 inline constexpr uint64_t kControlPageBytes = 4096;
 inline constexpr uint64_t kControlPageMagic = 0x314e524941430001;
 
-// The trainer may use the page at the same time. On the agent's side, one thread at a time.
+// The trainer may use the page at the same time. On the agent's side, one thread at a time, but for StagedBytes.
 class ControlPage {
  public:
   static absl::StatusOr<std::unique_ptr<ControlPage>> Create();
@@ -28,6 +28,10 @@ class ControlPage {
   // Lets save_requested() return the step from now on. Returns false, and clears the page, if it waits no more.
   bool Agree(int64_t step);
   void Disarm();
+  // Returns the offset in the slab below which the trainer has copied all that it was told to copy by this number
+  // (BeginSaveResponse.staging); 0 if it copies something else. Nobody has checked that it lies in the slab.
+  // Thread-safe.
+  uint64_t StagedBytes(uint64_t staging) const;
   // Tells the trainer of this page that another trainer has replaced it.
   void Replaced();
 

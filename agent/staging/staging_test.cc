@@ -152,6 +152,17 @@ TEST(ControlPageTest, Replaced_AfterAnAgreement_IsSeenAndTheAgreementIsGone) {
   EXPECT_EQ(trainer.order(), 0u);
 }
 
+TEST(ControlPageTest, StagedBytes_OfWhatIsCopiedNow_IsTheTrainersWord) {
+  auto page = ControlPage::Create();
+  ASSERT_TRUE(page.ok());
+  auto* words = reinterpret_cast<uint64_t*>((*page)->memory()->data());  // as local_agent_service.proto has them
+  EXPECT_EQ((*page)->StagedBytes(3), 0u);
+  words[5] = 3;
+  words[6] = 8192;
+  EXPECT_EQ((*page)->StagedBytes(3), 8192u);
+  EXPECT_EQ((*page)->StagedBytes(4), 0u) << "the word speaks of other copies";
+}
+
 TEST(ControlPageTest, ArmAndReport_AtTheSameTime_OneOfThemSeesTheOther) {
   auto page = ControlPage::Create();
   ASSERT_TRUE(page.ok());

@@ -189,11 +189,12 @@ class ServedSession : public SessionFixture {
   // Brings a save to WRITING.
   uint64_t StartWriting(int64_t step) {
     EXPECT_TRUE(Begin(step).ok());
-    EXPECT_TRUE(Order(step, v1::Phase::WRITING).ok());
+    EXPECT_TRUE(Order(step, v1::Phase::STAGING).ok());
     Serve();
     const auto begun = Begin(step);
     EXPECT_TRUE(begun.ok()) << begun.status();
     EXPECT_TRUE(Commit(begun->save()).ok());
+    EXPECT_TRUE(Order(step, v1::Phase::WRITING).ok());
     const auto actions = Serve();
     EXPECT_EQ(actions.size(), 1u);
     EXPECT_TRUE(!actions.empty() && std::holds_alternative<action::StartWrite>(actions[0]));

@@ -8,10 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "agent/session/save_image.h"
+#include "agent/writer/staging_progress.h"
+#include "agent/writer/write_pace.h"
 
 namespace cairn {
 
@@ -20,6 +21,8 @@ struct BinWriterOptions {
   int io_threads = 2;
   // The size of one write, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
+  // How quickly may be written; null: as quickly as storage takes it. It must outlive the writing.
+  WritePace* pace = nullptr;
 };
 
 struct BinWriteJob {
@@ -31,9 +34,11 @@ struct BinWriteJob {
   // layout, every item is copied once before it is written.
   SaveImagePtr staged;
   SaveImagePtr target;
-  // The true lengths of the layout's objects, in bytes, in the layout's order. The rest of each slot is zeroed.
-  std::vector<uint64_t> object_bytes;
-  // At least staged->slab_bytes bytes, 4096-aligned; nothing else may write to it meanwhile. If `staged` and `target`
+  // How much of the slab is staged, and the true lengths of the layout's objects. The rest of each object's slot is
+  // zeroed. Not null; it must outlive the writing. If it is not all staged when the writing begins, `staged` and
+  // `target` are the same image, and nothing moves between ranks.
+  StagingProgress* staging = nullptr;
+  // At least staged->slab_bytes bytes, 4096-aligned; nothing else may write to what is staged. If `staged` and `target`
   // are the same image, the slab afterwards equals the files byte for byte: headers and moved shards are written into
   // it too.
   char* slab = nullptr;

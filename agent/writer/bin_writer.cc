@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
 #include "agent/writer/partial_bin.h"
 #include "common/base/mutex.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
+#include "common/resources/priority.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -20,15 +22,23 @@
 namespace cairn {
 namespace {
 
-// Zeroes the bytes that the trainer leaves undefined: behind each object in its slot, and behind each file's data.
-void ZeroRests(const BinWriteJob& job) {
+// Whoever waits looks this often whether it is to stop.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+// Zeroes the bytes that the trainer leaves undefined behind each object in its slot.
+void ZeroObjectRests(const BinWriteJob& job) {
+  const std::vector<uint64_t>& object_bytes = job.staging->object_bytes();
   const RankLayout& layout = *job.staged->layout;
   for (size_t i = 0; i < layout.object_count(); ++i) {
     const uint64_t offset = job.staged->slab_offset[layout.shard_count + i];
     if (offset == SaveImage::kNotStaged) continue;
     const uint64_t slot = layout.items[layout.shard_count + i].bytes();
-    std::memset(job.slab + offset + job.object_bytes[i], 0, slot - job.object_bytes[i]);
+    std::memset(job.slab + offset + object_bytes[i], 0, slot - object_bytes[i]);
   }
+}
+
+// The same behind each file's data.
+void ZeroFileRests(const BinWriteJob& job) {
   for (const ImageFile& file : job.staged->file) {
     std::memset(job.slab + file.slab_offset + file.bytes(), 0, PaddedToBlock(file.bytes()) - file.bytes());
   }
@@ -49,7 +59,7 @@ class Run {
   absl::StatusOr<BinWriteOutcome> Go() {
     absl::Status status = CheckAttemptOwner(storage_, job_.directory, job_.nonce);
     if (status.ok()) {
-      ZeroRests(job_);
+      ZeroFileRests(job_);
       std::atomic<int> begun = 0;  // one thread more than those that write checks from the begin on
       RunOnThreads(options_.io_threads + 1, [&] { Work(begun++ < options_.io_threads); });
       MutexLock lock(mutex_);
@@ -103,6 +113,7 @@ class Run {
   }
 
   void Work(bool write) {
+    GiveWay();
     absl::Status status = WithMemory(absl::StrCat("to write ", job_.directory), [&] { return DoTasks(write); });
     MutexLock lock(mutex_);
     if (error_.ok()) error_ = std::move(status);
@@ -116,14 +127,47 @@ class Run {
       {
         MutexLock lock(mutex_);
         if (!error_.ok()) return absl::OkStatus();
-        if (stop_) {
-          return MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
-        }
+        if (stop_) return Stopped();
         CAIRN_ASSIGN_OR_RETURN(task, Next(write));
       }
       if (task.file == nullptr) return absl::OkStatus();
+      CAIRN_ASSIGN_OR_RETURN(const bool staged, AwaitStaged(task));
+      if (!staged) return absl::OkStatus();
+      if (!task.check) CAIRN_RETURN_IF_ERROR(AwaitPace(task));
       CAIRN_RETURN_IF_ERROR(Do(task, scratch));
     }
+  }
+
+  // Waits until what the task needs is staged. Checksums wait for all: while the trainer copies, the cores are its own.
+  // Returns false if another thread has met an error meanwhile.
+  absl::StatusOr<bool> AwaitStaged(const Task& task) {
+    const bool all = task.check || task.file->chunks() == 0;
+    const uint64_t end = all ? StagingProgress::kAll : task.file->StagedBefore(task.chunk);
+    while (!job_.staging->Await(end)) {
+      if (stop_) return Stopped();
+      MutexLock lock(mutex_);
+      if (!error_.ok()) return false;
+    }
+    if (end == StagingProgress::kAll) absl::call_once(objects_zeroed_, ZeroObjectRests, job_);
+    return true;
+  }
+
+  // Waits until the task may write. An error of another thread ends the wait: the next task is not taken.
+  absl::Status AwaitPace(const Task& task) {
+    if (options_.pace == nullptr) return absl::OkStatus();
+    absl::Duration left = options_.pace->Take(task.file->ChunkBytes(task.chunk));
+    MutexLock lock(mutex_);
+    while (left > absl::ZeroDuration() && error_.ok()) {
+      if (stop_) return Stopped();
+      const absl::Duration pause = std::min(left, kLook);
+      pause_.WaitFor(mutex_, pause);
+      left -= pause;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Stopped() const {
+    return MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
   }
 
   absl::Status Do(const Task& task, AlignedBuffer& scratch) {
@@ -133,9 +177,7 @@ class Run {
       last = file.CheckChunk(task.chunk);
     } else if (task.chunk < file.chunks()) {
       CAIRN_ASSIGN_OR_RETURN(last, file.WriteChunk(task.chunk, scratch));
-      const uint64_t data = job_.target->file[static_cast<size_t>(file.index())].data_bytes;
-      const uint64_t begin = task.chunk * options_.chunk_bytes;
-      bytes_done_ += std::min(options_.chunk_bytes, data - std::min(data, begin));
+      bytes_done_ += file.ChunkBytes(task.chunk);
     }
     if (!last) return absl::OkStatus();
     CAIRN_ASSIGN_OR_RETURN(v1::FileResult result, file.Finish());
@@ -151,8 +193,10 @@ class Run {
   const std::atomic<bool>& stop_;
   std::atomic<uint64_t>& bytes_done_;
   std::vector<std::unique_ptr<PartialBin>> files_;
+  absl::once_flag objects_zeroed_;
 
   Mutex mutex_;
+  CondVar pause_;  // nobody notifies it
   Cursor to_write_ ABSL_GUARDED_BY(mutex_);
   Cursor to_check_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);

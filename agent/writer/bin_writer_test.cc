@@ -19,6 +19,7 @@
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
 #include "common/base/crc32c.h"
+#include "common/base/fake_clock.h"
 #include "common/base/random_id.h"
 #include "common/format/item_checksum.h"
 #include "common/format/safetensors_header.h"
@@ -81,7 +82,7 @@ class BinWriterTest : public ::testing::Test {
       Pattern(moved_.name, moved_.bytes()).copy(to, bytes, offset);
       return absl::OkStatus();
     };
-    job.object_bytes = {100};
+    job.staging = &staged_;
     slab_ = *SharedMemory::Create("test", job.staged->slab_bytes);
     std::memset(slab_->data(), 0x55, slab_->bytes());  // of the save before
     for (size_t i = 0; i < layout_->items.size(); ++i) {
@@ -148,6 +149,7 @@ class BinWriterTest : public ::testing::Test {
     return item;
   }();
   std::atomic<uint64_t> fetched_ = 0;
+  StagingProgress staged_{std::vector<uint64_t>{100}};
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
   std::shared_ptr<SharedMemory> slab_;
@@ -246,6 +248,23 @@ TEST_F(BinWriterTest, WriteBins_StorageFails_TellsTheReasonAndLeavesNoFile) {
       EXPECT_TRUE(Empty()) << error << " at write " << when;
     }
   }
+}
+
+// The fake clock stands still: what is written after the first chunk would have to wait for hours.
+TEST_F(BinWriterTest, WriteBins_AtAPace_WaitsForItAndEndsSoonWhenStopped) {
+  FakeClock clock;
+  WritePace pace(1000, clock);
+  std::atomic<int> calls = 0;
+  Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+    ++calls;
+    stop_ = true;
+    return ::pwrite(fd, bytes, size, offset);
+  });
+  const auto outcome = WriteBins(*storage_, Job({{3}, {1}}, {{3}, {1}}),
+                                 {.io_threads = 2, .chunk_bytes = 65536, .pace = &pace}, stop_, done_);
+  EXPECT_TRUE(HasReason(outcome.status(), Reason::kSaveCancelled)) << outcome.status();
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(Empty());
 }
 
 TEST_F(BinWriterTest, WriteBins_Stopped_EndsSoonAndLeavesNoFile) {

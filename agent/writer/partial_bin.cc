@@ -36,7 +36,9 @@ PartialBin::PartialBin(Storage& storage, const BinWriteJob& job, const BinWriter
       contiguous_(job.staged == job.target),
       path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
       chunks_((PaddedToBlock(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
-      moves_in_(ChunksMovedIn()),
+      moves_in_(ChunksWith([&](uint32_t item) { return job.target->IsMovedIn(item); })),
+      has_objects_(ChunksWith(
+          [&](uint32_t item) { return !job.target->IsMovedIn(item) && item >= job.target->layout->shard_count; })),
       fragments_(chunks_),
       summaries_(chunks_),
       left_(chunks_) {
@@ -66,6 +68,12 @@ absl::StatusOr<bool> PartialBin::WriteChunk(uint64_t number, AlignedBuffer& scra
   if (!checked_apart(number)) Touch(number, bytes, size);
   CAIRN_RETURN_IF_ERROR(writer_->Write(file_.header_bytes + begin, bytes, size));
   return left_.fetch_sub(1) == 1;
+}
+
+uint64_t PartialBin::StagedBefore(uint64_t number) const {
+  if (!contiguous_ || moves_in_[number] || has_objects_[number]) return StagingProgress::kAll;
+  const uint64_t end = std::min((number + 1) * options_.chunk_bytes, file_.data_bytes);
+  return file_.slab_offset + file_.header_bytes + end;
 }
 
 bool PartialBin::CheckChunk(uint64_t number) {
@@ -100,7 +108,7 @@ absl::StatusOr<v1::FileResult> PartialBin::Finish() {
     items.push_back(job_.target->ItemAt(number));
     result.add_item_checksums(checksums[i].crc32c);
     if (number < layout.shard_count || job_.target->IsMovedIn(number)) continue;
-    checksums[i].object_bytes = job_.object_bytes[number - layout.shard_count];
+    checksums[i].object_bytes = job_.staging->object_bytes()[number - layout.shard_count];
     result.add_object_sizes(checksums[i].object_bytes);
   }
   if (job_.summarize) {
@@ -136,19 +144,19 @@ std::vector<uint64_t> PartialBin::Begins() const {
   return begins;
 }
 
-std::vector<bool> PartialBin::ChunksMovedIn() const {
-  std::vector<bool> moved(chunks_);
+std::vector<bool> PartialBin::ChunksWith(const std::function<bool(uint32_t item)>& is) const {
+  std::vector<bool> with(chunks_);
   uint64_t begin = 0;
   for (uint32_t number : file_.item) {
     const uint64_t end = begin + job_.target->ItemAt(number).bytes();
-    if (job_.target->IsMovedIn(number) && begin < end) {
+    if (begin < end && is(number)) {
       for (uint64_t chunk = begin / options_.chunk_bytes; chunk * options_.chunk_bytes < end; ++chunk) {
-        moved[chunk] = true;
+        with[chunk] = true;
       }
     }
     begin = end;
   }
-  return moved;
+  return with;
 }
 
 absl::Status PartialBin::Gather(uint64_t begin, uint64_t size, char* to, bool moved_only) const {

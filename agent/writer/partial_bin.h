@@ -2,8 +2,10 @@
 #ifndef CAIRN_AGENT_WRITER_PARTIAL_BIN_H_
 #define CAIRN_AGENT_WRITER_PARTIAL_BIN_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +34,11 @@ class PartialBin {
 
   int index() const { return index_; }
   uint64_t chunks() const { return chunks_; }
+  // The data in a chunk, without what fills its last block.
+  uint64_t ChunkBytes(uint64_t number) const {
+    const uint64_t begin = number * options_.chunk_bytes;
+    return std::min(options_.chunk_bytes, file_.data_bytes - std::min(file_.data_bytes, begin));
+  }
   // Returns whether storage has refused direct writes (FileWriter::buffered). Call it after Open.
   bool buffered() const { return writer_->buffered(); }
 
@@ -46,6 +53,9 @@ class PartialBin {
   // Returns true if the checksums of a chunk are computed by CheckChunk, independently of its write, so that the disk
   // never waits for them. This is possible if the chunk's bytes in the slab do not change.
   bool checked_apart(uint64_t number) const { return contiguous_ && !moves_in_[number]; }
+  // Returns how far the slab must be staged (StagingProgress::Await) before a chunk is written. Chunks with objects
+  // wait for all: the trainer tells their true lengths last.
+  uint64_t StagedBefore(uint64_t number) const;
   // Computes the checksums of a chunk. Returns the same as WriteChunk. Thread-safe.
   bool CheckChunk(uint64_t number);
 
@@ -61,8 +71,8 @@ class PartialBin {
   std::vector<const StoredItem*> Items() const;
   // Returns the offset of each item in the data, and the end of the last one.
   std::vector<uint64_t> Begins() const;
-  // Returns for each chunk whether it contains bytes of other ranks' shards.
-  std::vector<bool> ChunksMovedIn() const;
+  // Returns for each chunk whether it contains bytes of items for which `is` holds.
+  std::vector<bool> ChunksWith(const std::function<bool(uint32_t item)>& is) const;
   // Collects data[begin, begin + size) of the target file in `to`: from the slab, at the items' positions in the staged
   // image, and from other ranks. With `moved_only`, only the bytes from other ranks.
   absl::Status Gather(uint64_t begin, uint64_t size, char* to, bool moved_only) const;
@@ -77,8 +87,9 @@ class PartialBin {
   const bool contiguous_;
   const std::string path_;
   const uint64_t chunks_;
-  const std::vector<bool> moves_in_;    // by chunk
-  std::unique_ptr<FileWriter> writer_;  // null before Open
+  const std::vector<bool> moves_in_;     // by chunk
+  const std::vector<bool> has_objects_;  // the same
+  std::unique_ptr<FileWriter> writer_;   // null before Open
   // By chunk. The thread that works on a chunk writes its entry; Finish reads all of them.
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
   std::vector<std::vector<ItemSummarizer::Fragment>> summaries_;  // the same

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/base/mutex.h"
 #include "common/resources/thread.h"
 #include "common/tensor/transposer.h"
 
@@ -43,9 +44,35 @@ void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
   }
 }
 
+// Knows up to where all pieces are done. Thread-safe.
+class WrittenPieces {
+ public:
+  WrittenPieces(const std::vector<TiledCopy>& pieces, const std::function<void(const std::byte* end)>& written)
+      : pieces_(pieces), written_(written), done_(pieces.size()) {}
+
+  // A thread calls it after its stores to the piece's target.
+  void Done(size_t piece) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // stores that pass the caches obey no other order
+    MutexLock lock(mutex_);
+    done_[piece] = true;
+    if (piece != first_open_) return;
+    while (first_open_ < done_.size() && done_[first_open_]) ++first_open_;
+    const TiledCopy& last = pieces_[first_open_ - 1];
+    written_(last.target + last.elements() * last.target_element_bytes());
+  }
+
+ private:
+  const std::vector<TiledCopy>& pieces_;
+  const std::function<void(const std::byte* end)>& written_;
+  Mutex mutex_;
+  std::vector<bool> done_ ABSL_GUARDED_BY(mutex_);
+  size_t first_open_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 }  // namespace
 
-void ExecuteAll(std::vector<TiledCopy> copies, int64_t threads) {
+void ExecuteAll(std::vector<TiledCopy> copies, int64_t threads,
+                const std::function<void(const std::byte* end)>& written) {
   std::vector<TiledCopy> pieces;
   int64_t total = 0;
   for (TiledCopy& copy : copies) {
@@ -53,8 +80,11 @@ void ExecuteAll(std::vector<TiledCopy> copies, int64_t threads) {
     total += copy.source_bytes();
     Split(copy, pieces);
   }
-  InParallel(static_cast<int64_t>(pieces.size()), UsefulThreads(threads, total),
-             [&](int64_t i) { Execute(pieces[static_cast<size_t>(i)]); });
+  WrittenPieces done(pieces, written);
+  InParallel(static_cast<int64_t>(pieces.size()), UsefulThreads(threads, total), [&](int64_t i) {
+    Execute(pieces[static_cast<size_t>(i)]);
+    if (written) done.Done(static_cast<size_t>(i));
+  });
 }
 
 void InParallel(int64_t count, int64_t threads, const std::function<void(int64_t)>& work) {

@@ -115,7 +115,8 @@ std::optional<cairn::FingerprintPart> ReadBox(const int64_t*& boxes, int64_t byt
 
 }  // namespace
 
-int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads) {
+int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads, const void* base,
+                   uint64_t* written) {
   std::vector<cairn::TiledCopy> all;
   for (int64_t i = 0; i < count; ++i) {
     std::optional<Walk> walk = ResolveWalk(copies[i], dimensions, /*with_target=*/true);
@@ -126,7 +127,13 @@ int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimens
                    .dimensions = std::move(walk->dimensions),
                    .casts = std::move(walk->casts)});
   }
-  cairn::ExecuteAll(std::move(all), threads);
+  if (written == nullptr) {
+    cairn::ExecuteAll(std::move(all), threads);
+  } else {
+    cairn::ExecuteAll(std::move(all), threads, [&](const std::byte* end) {
+      __atomic_store_n(written, static_cast<uint64_t>(end - static_cast<const std::byte*>(base)), __ATOMIC_SEQ_CST);
+    });
+  }
   return -1;
 }
 
@@ -168,4 +175,4 @@ uint64_t cairn_store_then_load(uint64_t* store, uint64_t value, const uint64_t* 
   return __atomic_load_n(load, __ATOMIC_SEQ_CST);
 }
 
-int64_t cairn_interface_version() { return 6; }
+int64_t cairn_interface_version() { return 7; }

@@ -13,7 +13,11 @@ extern "C" {
 // Makes `count` copies that do not overlap, with up to `threads` threads. Returns -1 if all were made. Otherwise
 // nothing was copied, and it returns the index of the first copy that would leave its source or target, has more than
 // 32 dimensions, or asks for an impossible cast.
-int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads);
+//
+// If `written` is not null, the targets are contiguous and ascend. The distance of their end from `base` is stored
+// there for another process, as it grows: all targets below it are written.
+int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads, const void* base,
+                   uint64_t* written);
 
 // Computes the CRC32C of the bytes that the source sides of the copies walk over, in order of their index vectors. It
 // does not look at the target sides. Bounds and result are those of cairn_copy.

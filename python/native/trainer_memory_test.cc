@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/crc32c.h"
@@ -25,8 +26,8 @@ struct Request {
       dimensions.insert(dimensions.end(), part->begin(), part->end());
     }
   }
-  int64_t Run(int64_t threads) {
-    return cairn_copy(copies.data(), static_cast<int64_t>(copies.size()), dimensions.data(), threads);
+  int64_t Run(int64_t threads, const void* base = nullptr, uint64_t* written = nullptr) {
+    return cairn_copy(copies.data(), static_cast<int64_t>(copies.size()), dimensions.data(), threads, base, written);
   }
 };
 
@@ -113,6 +114,39 @@ TEST(CopyTest, Copy_LargeOnes_AreSplitBetweenThreadsWithoutLoss) {
   for (int64_t i = 0; i < 2 * pairs; ++i) {
     const int64_t from = i < pairs ? 2 * i : 2 * (i - pairs) + 1;
     ASSERT_EQ(std::memcmp(rows.data() + i * row, source.data() + from * row, row), 0);
+  }
+}
+
+// Another thread sees a target's bytes, in whatever order the threads copy, as soon as the word says that they are
+// there.
+TEST(CopyTest, Copy_ThatSaysHowFarItIs_IsNeverAheadOfTheBytes) {
+  constexpr int64_t kRows = 3000, kColumns = 1000;
+  const std::string flat = Noise(20'000'001, 3), rows = Noise(4 * kRows * kColumns, 4), small = Noise(10, 5);
+  std::string expected(8, '\0');
+  expected += flat;
+  for (int64_t c = 0; c < kColumns; ++c) {  // transposed
+    for (int64_t r = 0; r < kRows; ++r) expected.append(rows, static_cast<size_t>(4 * (r * kColumns + c)), 4);
+  }
+  expected += small;
+  for (int round = 0; round < 3; ++round) {
+    std::string target(expected.size(), '\0');
+    Request request;
+    request.Add(flat, 0, target, 8, static_cast<int64_t>(flat.size()), {}, {}, {});
+    request.Add(rows, 0, target, 8 + static_cast<int64_t>(flat.size()), 4, {kColumns, kRows}, {4, 4 * kColumns},
+                {4 * kRows, 4});
+    request.Add(small, 0, target, static_cast<int64_t>(target.size() - 10), 10, {}, {}, {});
+    uint64_t written = 0;
+    std::thread other([&] {
+      for (uint64_t seen = 0; seen < target.size();) {
+        const uint64_t now = __atomic_load_n(&written, __ATOMIC_SEQ_CST);
+        ASSERT_GE(now, seen);
+        ASSERT_EQ(std::memcmp(target.data() + seen, expected.data() + seen, now - seen), 0) << seen << ".." << now;
+        seen = now;
+      }
+    });
+    EXPECT_EQ(request.Run(4, target.data(), &written), -1);
+    EXPECT_EQ(written, target.size());
+    other.join();
   }
 }
 

@@ -285,7 +285,7 @@ class ControlPage:
     Only one thread at a time may report and ask.
     """
 
-    _REPORTED, _ORDER, _GAVE_UP, _REPLACED = 1, 2, 3, 4  # 64-bit words
+    _REPORTED, _ORDER, _GAVE_UP, _REPLACED, _STAGING, _STAGED_BYTES = 1, 2, 3, 4, 5, 6  # 64-bit words
 
     def __init__(self, mapping: SharedMapping, agreement: float):
         """`agreement` is how many seconds agreed() waits for what is being decided."""
@@ -299,6 +299,16 @@ class ControlPage:
     def _exchange(self, word: int, value: int) -> int:
         """Stores a word and, behind a full fence, reads the agent's order."""
         return int(native.store_then_load(self._address + 8 * word, value, self._address + 8 * self._ORDER))
+
+    def begin_staging(self, staging: int) -> int:
+        """Says what is copied to the slab from now on, by the number that the agent has given; 0: nothing.
+
+        Returns the address of the word that says how far that is (native.CopyList.run).
+        """
+        self._exchange(self._STAGING, 0)
+        self._exchange(self._STAGED_BYTES, 0)
+        self._exchange(self._STAGING, staging)
+        return int(self._address + 8 * self._STAGED_BYTES)
 
     def replaced(self) -> bool:
         """Returns whether another trainer has taken the rank."""

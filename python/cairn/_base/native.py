@@ -13,7 +13,7 @@ import numpy
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 
-_INTERFACE_VERSION = 6
+_INTERFACE_VERSION = 7
 # These are the columns of a row of the copies' table, as in struct CairnCopy.
 SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
     range(10)
@@ -30,7 +30,7 @@ def _load() -> ctypes.CDLL:
     library.cairn_interface_version.restype = number
     if library.cairn_interface_version() != _INTERFACE_VERSION:
         raise ImportError(f"{path} belongs to another version of the package: run tools/build again")
-    library.cairn_copy.argtypes = [pointer, number, pointer, number]
+    library.cairn_copy.argtypes = [pointer, number, pointer, number, pointer, pointer]
     library.cairn_copy.restype = number
     library.cairn_checksum.argtypes = [pointer, number, pointer, number, pointer]
     library.cairn_checksum.restype = number
@@ -104,11 +104,17 @@ class CopyList:
                             numpy.array(self._dimensions, numpy.int64))
         return self._tables
 
-    def run(self) -> None:
+    def run(self, base: int = 0, written: int | None = None) -> None:
+        """Makes the copies.
+
+        Args:
+          written: address of a word that another process reads. Where all targets are contiguous and ascend, the
+            distance of their end from `base` is stored there, as it grows: all targets below it are written.
+        """
         if not self._rows:
             return
         rows, dimensions = self.tables()
-        bad = LIBRARY.cairn_copy(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads())
+        bad = LIBRARY.cairn_copy(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads(), base, written)
         if bad >= 0:
             raise Error("INTERNAL", f"a copy of the agent's plan leaves its buffer: {rows[bad].tolist()}")
 

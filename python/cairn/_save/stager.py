@@ -245,7 +245,9 @@ class Stager:
                 self._devices.pin(slab, on_devices, max(declared.deadline - time.monotonic(), 0.0))
             report = shared.with_others(slab_copies.copy_from_devices(declared, begun.placements, slab,
                                                                          self._last_copies, shared.items))
-        slab_copies.copy_host_items(declared, begun.placements, slab)
+        page = self._session.page
+        written = page.begin_staging(begun.staging) if page is not None and begun.staging else None
+        slab_copies.copy_host_items(declared, begun.placements, slab, written)
         return report
 
     def _staging_of(self, background: BackgroundStaging, blocked_seconds: float) -> StagingReport:

@@ -48,11 +48,18 @@ class CopyListCache:
         return copies, arrays
 
 
-def copy_host_items(declared: DeclaredState, placement: Iterable[wire.Message], memory: SharedMapping) -> None:
-    """Copies items of the layout that are on the host to their places in shared memory."""
+def copy_host_items(declared: DeclaredState, placement: Iterable[wire.Message], memory: SharedMapping,
+                    written: int | None = None) -> None:
+    """Copies items of the layout that are on the host to their places in shared memory.
+
+    Args:
+      written: address of the word that tells the agent how far this is; None if other items are copied after this.
+    """
     probes.reach("copy", declared=declared, placement=placement, memory=memory)
     copies = native.CopyList()
     shards = len(declared.shards)
+    if written is not None: # the agent writes files from their beginning
+        placement = sorted(placement, key=operator.attrgetter("slab_offset"))
     for place in placement:
         if place.item < shards:
             array = declared.shards[place.item].array
@@ -65,7 +72,7 @@ def copy_host_items(declared: DeclaredState, placement: Iterable[wire.Message], 
                 raise Error("INTERNAL", f"object {entry.name!r} does not fit its place in shared memory")
             memory.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
             memory.bytes[place.slab_offset + len(entry.data):end] = 0
-    copies.run()
+    copies.run(memory.address, written)
     probes.reach("copied", declared=declared, placement=placement, memory=memory)
 
 
