@@ -100,7 +100,7 @@ TEST_F(EarlySavesTest, Cancel_WhileItIsWritten_FailsWhenItsFilesAreGone) {
   Take<action::StopWrite>();
   EXPECT_EQ(Only().phase(), v1::Phase::STAGING);
   EXPECT_TRUE(Begin(8)->pending()) << "the slab is not free";
-  session_.saves().OnWriteEnded(save, Result()) ;
+  session_.saves().OnWriteEnded(save, Result());
   EXPECT_EQ(State().saves(0).phase(), v1::Phase::FAILED);
 }
 

@@ -250,20 +250,20 @@ TEST_F(BinWriterTest, WriteBins_StorageFails_TellsTheReasonAndLeavesNoFile) {
   }
 }
 
-// The fake clock stands still: what is written after the first chunk would have to wait for hours.
+// The fake clock stands still: what is written after the first chunk would have to wait for a minute.
 TEST_F(BinWriterTest, WriteBins_AtAPace_WaitsForItAndEndsSoonWhenStopped) {
   FakeClock clock;
   WritePace pace(1000, clock);
-  std::atomic<int> calls = 0;
+  std::atomic<uint64_t> written = 0;
   Call([&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
-    ++calls;
+    written += size;
     stop_ = true;
     return ::pwrite(fd, bytes, size, offset);
   });
   const auto outcome = WriteBins(*storage_, Job({{3}, {1}}, {{3}, {1}}),
                                  {.io_threads = 2, .chunk_bytes = 65536, .pace = &pace}, stop_, done_);
   EXPECT_TRUE(HasReason(outcome.status(), Reason::kSaveCancelled)) << outcome.status();
-  EXPECT_EQ(calls, 1);
+  EXPECT_LE(written, 65536u);
   EXPECT_TRUE(Empty());
 }
 

@@ -16,8 +16,8 @@ class WritePace {
   // `bytes_per_second` is not 0. `clock` must outlive the object.
   WritePace(uint64_t bytes_per_second, const Clock& clock);
 
-  // Enters a write of so many bytes. Returns how long to wait before it. What was not written in the past is not made up
-  // for: after a pause, the first write goes at once and the next one waits for it.
+  // Enters a write of so many bytes. Returns how long to wait before it. What was not written in the past is not made
+  // up for: after a pause, the first write goes at once and the next one waits for it.
   absl::Duration Take(uint64_t bytes);
 
  private:
