@@ -21,7 +21,7 @@ struct BinWriteOutcome {
 };
 
 // Writes all files of a job. After success the files have their names and survive a power cut; a file gets its name
-// only when it is complete. All threads that work give way to others for good (common/resources/priority.h), also the
+// only when it is complete. All threads that work give way to others for good (agent/writer/priority.h), also the
 // calling one. `stop` is checked between writes. `bytes_done` grows from 0 to target->file_bytes. After an
 // error, all files that it has made are removed. FAILED_PRECONDITION (ROOT_MISMATCH): the directory does not exist, or
 // belongs to another attempt. RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS

@@ -263,7 +263,7 @@ TEST_F(BinWriterTest, WriteBins_AtAPace_WaitsForItAndEndsSoonWhenStopped) {
   const auto outcome = WriteBins(*storage_, Job({{3}, {1}}, {{3}, {1}}),
                                  {.io_threads = 2, .chunk_bytes = 65536, .pace = &pace}, stop_, done_);
   EXPECT_TRUE(HasReason(outcome.status(), Reason::kSaveCancelled)) << outcome.status();
-  EXPECT_LE(written, 65536u);
+  EXPECT_LT(written, 2 * 65536u) << "one chunk, and what shows whether direct writes work";
   EXPECT_TRUE(Empty());
 }
 

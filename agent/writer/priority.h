@@ -1,6 +1,6 @@
 // Lets threads that work in the background give way to the others of the machine.
-#ifndef CAIRN_COMMON_RESOURCES_PRIORITY_H_
-#define CAIRN_COMMON_RESOURCES_PRIORITY_H_
+#ifndef CAIRN_AGENT_WRITER_PRIORITY_H_
+#define CAIRN_AGENT_WRITER_PRIORITY_H_
 
 namespace cairn {
 
@@ -12,4 +12,4 @@ void GiveWay();
 
 }  // namespace cairn
 
-#endif  // CAIRN_COMMON_RESOURCES_PRIORITY_H_
+#endif  // CAIRN_AGENT_WRITER_PRIORITY_H_

@@ -1,4 +1,4 @@
-#include "common/resources/priority.h"
+#include "agent/writer/priority.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-#include "common/resources/priority.h"
+#include "agent/writer/priority.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
