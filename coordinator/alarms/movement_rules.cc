@@ -1,0 +1,109 @@
+#include "coordinator/alarms/movement_rules.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/alarms/name_groups.h"
+#include "coordinator/alarms/tensor_measures.h"
+
+namespace cairn {
+namespace {
+
+using Kind = TensorRole::Kind;
+
+// A tensor that has changed so often has shown how it moves.
+constexpr uint32_t kChangesToKnowMovement = 5;
+// A tensor that moves by this share of its norm, and by this multiple of what it has moved so far, has jumped.
+constexpr double kJump = 0.5;
+constexpr double kJumpFactor = 4;
+// Two tensors that have nothing in common are farther apart than this share of their norm.
+constexpr double kUnrelated = 1.2;
+constexpr int64_t kElementsToBeUnrelated = 1024;
+// An element that is so much larger than any before it is a flipped bit, or an overflow.
+constexpr double kOutlier = 1000;
+
+// Returns the numbers of the weights that are judged by how far they move. If the names say which weights an
+// optimizer trains, it is these: other tensors of the program, such as statistics and queues, may move as they like.
+std::vector<size_t> MovingWeights(const StatePairs& states) {
+  std::set<size_t> trained;
+  for (const TensorRole& role : states.roles) {
+    if (role.kind == Kind::kMoment && role.weight >= 0) trained.insert(static_cast<size_t>(role.weight));
+  }
+  std::vector<size_t> weights;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr || !pair.changed) continue;
+    if (!trained.empty() ? !trained.contains(i) : absl::StrContains(pair.now->name, "running_")) continue;
+    if (Elements(*pair.now) < kElementsToJudge || pair.now->summary.statistics.non_finite > 0) continue;
+    if (pair.before->history.changes >= kChangesToKnowMovement) weights.push_back(i);
+  }
+  return weights;
+}
+
+// What became all zeros by a jump is wrong as long as it is so.
+void FindStillZero(const StatePairs& states, std::vector<Alarm>& alarms) {
+  if (!states.before->Raised(alarm::kJump)) return;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr || pair.before->history.changes < 3) continue;
+    if (IsZero(*pair.now) && Elements(*pair.now) >= kElementsToJudge) names.push_back(pair.now->name);
+  }
+  if (!names.empty()) alarms.push_back({std::string(alarm::kJump), absl::StrCat("all zeros still: ", NameGroups(names))});
+}
+
+std::string HowItMoved(const TensorPair& pair) {
+  const double was = Norm(*pair.before), is = Norm(*pair.now);
+  if (LargestMagnitude(*pair.now) > kOutlier * LargestMagnitude(*pair.before)) {
+    return absl::StrFormat("has an element of %.3g, and had none above %.3g", LargestMagnitude(*pair.now),
+                           LargestMagnitude(*pair.before));
+  }
+  std::string text = absl::StrFormat("moved by %.2g of its norm, and by %.2g at most before", pair.distance,
+                                     pair.before->history.movement);
+  if (IsZero(*pair.now)) return text + "; it is all zeros now";
+  if (Variance(*pair.now) < 1e-6 * Variance(*pair.before)) return text + "; all its elements are nearly equal now";
+  if (is > 2 * was || is < was / 2) return absl::StrFormat("%s; its norm was %.3g and is %.3g", text, was, is);
+  return text + "; its norm is about the same, as if its elements had changed places or were another tensor's";
+}
+
+}  // namespace
+
+void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
+  const std::vector<size_t> weights = MovingWeights(states);
+  // With more training between two saves, or a higher rate, all weights move farther than before.
+  std::vector<double> ratios;
+  for (const size_t i : weights) {
+    const double movement = static_cast<double>(states.tensors[i].before->history.movement);
+    if (movement > 0) ratios.push_back(states.tensors[i].distance / movement);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  const double usual = ratios.empty() ? 1 : std::max(1.0, ratios[(ratios.size() - 1) / 2]);
+  std::vector<std::string> names;
+  std::string example;
+  double farthest = 0;
+  for (const size_t i : weights) {
+    const TensorPair& pair = states.tensors[i];
+    const double movement = static_cast<double>(pair.before->history.movement);
+    const bool far = pair.distance > kJump && pair.distance > kJumpFactor * usual * movement;
+    // Most weights may be wrong.
+    const bool unrelated = pair.distance > kUnrelated && pair.distance > kJumpFactor * movement &&
+                           Elements(*pair.now) >= kElementsToBeUnrelated;
+    const double magnitude = LargestMagnitude(*pair.before);
+    const bool outlier = magnitude > 0 && LargestMagnitude(*pair.now) > kOutlier * magnitude;
+    if (!far && !unrelated && !outlier) continue;
+    names.push_back(pair.now->name);
+    if (!example.empty() && pair.distance <= farthest) continue;
+    farthest = pair.distance;
+    example = absl::StrCat(pair.now->name, " ", HowItMoved(pair));
+  }
+  if (names.empty()) return FindStillZero(states, alarms);
+  alarms.push_back({std::string(alarm::kJump),
+        absl::StrCat("moved farther since ", states.Before(), " than ever before: ", NameGroups(names), "; ", example)});
+}
+
+}  // namespace cairn

@@ -1,0 +1,17 @@
+// Rules on how far tensors move.
+#ifndef CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_
+#define CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_
+
+#include <vector>
+
+#include "common/format/alarm.h"
+#include "coordinator/alarms/state_pairs.h"
+
+namespace cairn {
+
+// Appends to `alarms` if weights moved farther than ever before, or have become all zeros that way (kJump). Pure.
+void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_
