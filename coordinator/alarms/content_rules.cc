@@ -1,6 +1,7 @@
 #include "coordinator/alarms/content_rules.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -13,8 +14,16 @@
 #include "coordinator/alarms/tensor_measures.h"
 
 namespace cairn {
+namespace {
 
 using Kind = TensorRole::Kind;
+
+// Weights that have changed so often together are tied.
+constexpr uint32_t kChangesToBeTied = 5;
+// What an alarm names of equal tensors.
+constexpr size_t kMostPairs = 4;
+
+}  // namespace
 
 void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::vector<std::string> names;
@@ -34,7 +43,8 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
   }
   // A training that begins anew with an optimizer of its own has all of them at 0.
   if (names.empty() || (!states.same_line() && names.size() == moments)) return;
-  alarms.push_back({std::string(alarm::kZeroMoments), absl::StrCat("zeros that were none at ", states.Before(), ": ", NameGroups(names))});
+  alarms.push_back({std::string(alarm::kZeroMoments),
+                    absl::StrCat("zeros that were none at ", states.Before(), ": ", NameGroups(names))});
 }
 
 void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
@@ -50,9 +60,9 @@ void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
   }
   if (names.empty()) return;
   alarms.push_back({std::string(alarm::kNonFinite),
-        absl::StrCat(elements, elements == 1 ? " element is" : " elements are", " NaN or infinite, ",
-                     states.before->Raised(alarm::kNonFinite) ? "as some were at " : "and none was at ", states.Before(), ": ",
-                     NameGroups(names))});
+                    absl::StrCat(elements, elements == 1 ? " element is" : " elements are", " NaN or infinite, ",
+                                 states.before->Raised(alarm::kNonFinite) ? "as some were at " : "and none was at ",
+                                 states.Before(), ": ", NameGroups(names))});
 }
 
 // Names, shapes and dtypes, within one run.
@@ -61,14 +71,16 @@ void FindDrift(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::string text;
   std::vector<std::string> gone = states.gone;
   for (const StateSummary::Object& object : states.before->objects) {
-    if (CountsOn(object.name) && !std::ranges::binary_search(states.now->objects, object.name, {}, &StateSummary::Object::name)) {
+    if (CountsOn(object.name) &&
+        !std::ranges::binary_search(states.now->objects, object.name, {}, &StateSummary::Object::name)) {
       gone.push_back(object.name);
     }
   }
   if (!states.other_kinds.empty())
     text = absl::StrCat("another shape or dtype than at ", states.Before(), ": ", NameGroups(states.other_kinds));
   if (!gone.empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "not there any more since ", states.Before(), ": ", NameGroups(gone));
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "not there any more since ", states.Before(), ": ",
+                    NameGroups(gone));
   }
   if (!text.empty()) alarms.push_back({std::string(alarm::kStateDrift), text});
 }
@@ -102,11 +114,44 @@ void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
   if (pairs.empty()) return;
   std::sort(pairs.begin(), pairs.end());
   const size_t count = pairs.size();
-  pairs.resize(std::min<size_t>(count, 4));
-  alarms.push_back({std::string(alarm::kEqualTensors),
-        absl::StrCat("bit for bit equal, and different ", states.before->Raised(alarm::kEqualTensors) ? "before " : "at ",
-                     states.Before(), ": ", absl::StrJoin(pairs, ", "),
-                     count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "")});
+  pairs.resize(std::min<size_t>(count, kMostPairs));
+  alarms.push_back(
+      {std::string(alarm::kEqualTensors),
+       absl::StrCat("bit for bit equal, and different ",
+                    states.before->Raised(alarm::kEqualTensors) ? "before " : "at ", states.Before(), ": ",
+                    absl::StrJoin(pairs, ", "),
+                    count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "")});
+}
+
+void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
+  absl::flat_hash_map<uint64_t, std::vector<size_t>> classes;  // by what they were
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr) continue;
+    const TensorStatistics& statistics = pair.before->summary.statistics;
+    if (Elements(*pair.now) < kElementsToJudge || statistics.min >= statistics.max) continue;
+    if (pair.before->history.changes < kChangesToBeTied) continue;
+    classes[pair.before->summary.fingerprint_parts].push_back(i);
+  }
+  std::vector<std::string> pairs;
+  for (const auto& entry : classes) {
+    const std::vector<size_t>& equal = entry.second;
+    const TensorPair& first = states.tensors[equal[0]];
+    for (size_t k = 1; k < equal.size(); ++k) {
+      const TensorPair& other = states.tensors[equal[k]];
+      // Those that were tied have the same history.
+      if (!other.before->SameBytes(*first.before) || other.before->history != first.before->history) continue;
+      if (!other.now->SameBytes(*first.now)) pairs.push_back(absl::StrCat(first.now->name, " = ", other.now->name));
+    }
+  }
+  if (pairs.empty()) return;
+  std::sort(pairs.begin(), pairs.end());
+  const size_t count = pairs.size();
+  pairs.resize(std::min<size_t>(count, kMostPairs));
+  alarms.push_back(
+      {std::string(alarm::kUntied),
+       absl::StrCat("different, and bit for bit equal in each save before: ", absl::StrJoin(pairs, ", "),
+                    count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "")});
 }
 
 }  // namespace cairn

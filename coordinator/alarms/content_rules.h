@@ -19,6 +19,8 @@ void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms);
 void FindDrift(const StatePairs& states, std::vector<Alarm>& alarms);
 // Experts, layers or stages that have become equal (kEqualTensors).
 void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms);
+// Names of one tied weight that have parted (kUntied).
+void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms);
 
 }  // namespace cairn
 

@@ -92,5 +92,17 @@ TEST_F(ContentRulesTest, TiedWeights) {
   Go();
 }
 
+TEST_F(ContentRulesTest, TiedWeightsThatPart) {
+  training_.Add("model.head.weight", {});
+  for (int save = 0; save < 8; ++save) {
+    training_.Train();
+    training_["model.head.weight"] = training_["model.layers.0.weight"];
+    EXPECT_EQ(Save(), None());
+  }
+  training_.Train();
+  ExpectOne(Save(), alarm::kUntied, {"model.head.weight = model.layers.0.weight"});
+  Go(3);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -15,9 +15,10 @@ bool CountsOn(const std::string& name);
 
 // Both append to `alarms`, and are pure.
 
-// Of a step that is not the one before it again: objects that stand still, and counts that went back (kCounterStopped).
+// Of a step that is not the one before it again: objects that stand still or have an older value, and counts that went
+// back (kCounterStopped).
 void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms);
-// Generators of random numbers of which each rank had its own (kEqualRandomStates).
+// Generators of random numbers that differed between ranks, and do not any more (kEqualRandomStates).
 void FindEqualRandomStates(const StatePairs& states, std::vector<Alarm>& alarms);
 
 }  // namespace cairn

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "coordinator/alarms/testing/training.h"
 
 namespace cairn {
@@ -56,6 +60,62 @@ TEST_F(CounterRulesTest, OneGeneratorForAll) {
   training_.Train();
   training_.Object("rng") = {99, 99};
   ExpectOne(Save(), alarm::kEqualRandomStates, {"rng"});
+}
+
+TEST_F(CounterRulesTest, OneGeneratorForTwoRanksOfThree) {
+  training_.Object("rng") = {11, 12, 13};
+  Go();
+  training_.Train();
+  std::vector<uint32_t>& states = training_.Object("rng");
+  states[1] = states[2];
+  ExpectOne(Save(), alarm::kEqualRandomStates, {"the same on ranks 1, 2", "rng"});
+}
+
+// The ranks of a tensor-parallel group share one.
+TEST_F(CounterRulesTest, GeneratorsOfGroups) {
+  training_.Object("rng") = {11, 11, 12, 12};
+  Go();
+}
+
+TEST_F(CounterRulesTest, ChecksumsThatAreEqualByChance) {
+  std::vector<uint32_t>& states = training_.Object("rng");
+  states.clear();
+  for (uint32_t rank = 0; rank < 200; ++rank) states.push_back(100 * rank);
+  Go();
+  states[7] = states[100];
+  Go(1);
+}
+
+class OlderLoaderTest : public AlarmsTest, public ::testing::WithParamInterface<uint32_t> {};
+
+TEST_P(OlderLoaderTest, IsNamed) {
+  Go();
+  training_.Train();
+  training_.Object("loader")[0] -= GetParam();
+  ExpectOne(Save(), alarm::kCounterStopped, {"the same as some saves before step 8: loader"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Saves, OlderLoaderTest, ::testing::Values(2, 3, 4));
+
+// An epoch has four saves.
+TEST_F(CounterRulesTest, ALoaderThatBeginsAnewInEachEpoch) {
+  for (uint32_t save = 0; save < 40; ++save) {
+    training_.Train();
+    training_.Object("loader")[0] = save % 4;
+    EXPECT_EQ(Save(), None()) << save;
+  }
+}
+
+TEST_F(CounterRulesTest, BatchesThatWereCounted) {
+  training_.Add("model.norm.num_batches_tracked", {100});
+  for (int save = 0; save < 8; ++save) {
+    training_["model.norm.num_batches_tracked"][0] = 100.0f + static_cast<float>(save);
+    Go(1);
+  }
+  training_["model.norm.num_batches_tracked"] = {0};
+  training_.Train();
+  training_["model.norm.num_batches_tracked"] = {0};
+  ExpectOne(Save(), alarm::kCounterStopped, {"smaller", "model.norm.num_batches_tracked"});
 }
 
 }  // namespace

@@ -20,8 +20,10 @@ std::vector<Alarm> FindAlarms(const StateSummary* before, StateSummary& now) {
   FindZeroMoments(states, alarms);
   FindNonFinite(states, alarms);
   FindJumps(states, alarms);
+  FindMisplacedMoments(states, alarms);
   FindDrift(states, alarms);
   FindEqualTensors(states, alarms);
+  FindUntied(states, alarms);
   FindEqualRandomStates(states, alarms);
   for (const Alarm& alarm : alarms) now.alarms.push_back(alarm.kind);
   return alarms;

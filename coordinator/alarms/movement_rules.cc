@@ -1,9 +1,14 @@
 #include "coordinator/alarms/movement_rules.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -54,7 +59,8 @@ void FindStillZero(const StatePairs& states, std::vector<Alarm>& alarms) {
     if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr || pair.before->history.changes < 3) continue;
     if (IsZero(*pair.now) && Elements(*pair.now) >= kElementsToJudge) names.push_back(pair.now->name);
   }
-  if (!names.empty()) alarms.push_back({std::string(alarm::kJump), absl::StrCat("all zeros still: ", NameGroups(names))});
+  if (!names.empty())
+    alarms.push_back({std::string(alarm::kJump), absl::StrCat("all zeros still: ", NameGroups(names))});
 }
 
 std::string HowItMoved(const TensorPair& pair) {
@@ -69,6 +75,28 @@ std::string HowItMoved(const TensorPair& pair) {
   if (Variance(*pair.now) < 1e-6 * Variance(*pair.before)) return text + "; all its elements are nearly equal now";
   if (is > 2 * was || is < was / 2) return absl::StrFormat("%s; its norm was %.3g and is %.3g", text, was, is);
   return text + "; its norm is about the same, as if its elements had changed places or were another tensor's";
+}
+
+// A moment that moves by this share of its norm, and by this multiple of what it has moved so far, has left its place.
+constexpr double kLeft = 0.3;
+constexpr double kLeftFactor = 3;
+// It is another one's, if the other one's was nearer by this factor. A sketch says so by chance in one of 100,000
+// cases.
+constexpr double kNearer = 6;
+// So many of one shape are compared with each other.
+constexpr size_t kMostCompared = 1024;
+
+// Returns the number of the moment whose place before is where moment `i` is now; nothing if there is none.
+std::optional<size_t> CameFrom(const StatePairs& states, size_t i, const std::vector<size_t>& alike) {
+  const TensorPair& moment = states.tensors[i];
+  const double moved = Distance(*moment.before, *moment.now);
+  for (const size_t k : alike) {
+    if (k == i || states.roles[k].key != states.roles[i].key) continue;
+    const StateSummary::Tensor& other = *states.tensors[k].before;
+    if (std::abs(Norm(other) - Norm(*moment.now)) * kNearer > moved) continue;
+    if (Distance(other, *moment.now) * kNearer < moved) return k;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -102,8 +130,47 @@ void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
     example = absl::StrCat(pair.now->name, " ", HowItMoved(pair));
   }
   if (names.empty()) return FindStillZero(states, alarms);
-  alarms.push_back({std::string(alarm::kJump),
-        absl::StrCat("moved farther since ", states.Before(), " than ever before: ", NameGroups(names), "; ", example)});
+  alarms.push_back({std::string(alarm::kJump), absl::StrCat("moved farther since ", states.Before(),
+                                                            " than ever before: ", NameGroups(names), "; ", example)});
+}
+
+void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
+  std::vector<std::string> negative, misplaced;
+  std::map<std::pair<DType, Shape>, std::vector<size_t>> moments;  // of floating-point numbers
+  std::vector<size_t> left;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr || !IsFloat(pair.now->dtype)) continue;
+    const TensorStatistics &was = pair.before->summary.statistics, &is = pair.now->summary.statistics;
+    if (IsSquared(states.roles[i].key) && was.min >= 0 && was.max > 0 && is.min < 0) negative.push_back(pair.now->name);
+    if (Elements(*pair.now) < kElementsToJudge || was.non_finite > 0 || is.non_finite > 0) continue;
+    moments[{pair.now->dtype, pair.now->shape}].push_back(i);
+    if (pair.changed && pair.before->history.changes >= kChangesToKnowMovement && pair.distance > kLeft &&
+        pair.distance > kLeftFactor * static_cast<double>(pair.before->history.movement)) {
+      left.push_back(i);
+    }
+  }
+  std::string example;
+  for (size_t n = 0; n < left.size() && n < kMostCompared; ++n) {
+    const TensorPair& pair = states.tensors[left[n]];
+    std::vector<size_t>& alike = moments[{pair.now->dtype, pair.now->shape}];
+    if (alike.size() > kMostCompared) alike.resize(kMostCompared);
+    const std::optional<size_t> from = CameFrom(states, left[n], alike);
+    if (!from.has_value()) continue;
+    if (example.empty())
+      example = absl::StrCat(pair.now->name, " is nearly what ", states.tensors[*from].now->name, " was");
+    misplaced.push_back(pair.now->name);
+  }
+  std::string text;
+  if (!misplaced.empty()) {
+    text = absl::StrCat("moments are where those of other weights were at ", states.Before(), ": ",
+                        NameGroups(misplaced), "; ", example);
+  }
+  if (!negative.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "squared moments have negative elements, and had none at ",
+                    states.Before(), ": ", NameGroups(negative));
+  }
+  if (!text.empty()) alarms.push_back({std::string(alarm::kWrongPlace), text});
 }
 
 }  // namespace cairn

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/alarms/testing/training.h"
@@ -76,6 +79,56 @@ TEST_F(MovementRulesTest, AWeightThatExplodes) {
 TEST_F(MovementRulesTest, ALargeLearningRate) {
   training_.step_size = 0.8f;
   Go(30);
+}
+
+// The second moments, which move slowly.
+class MisplacedMomentsTest : public AlarmsTest {
+ protected:
+  static std::string Second(int layer) {
+    return "optimizer.state.layers." + std::to_string(layer) + ".weight.exp_avg_sq";
+  }
+  // Trains with second moments as Adam has them.
+  void Settle() {
+    for (int layer = 0; layer < Training::kLayers; ++layer) {
+      for (float& value : training_[Second(layer)]) value = std::abs(value) + 1e-6f * static_cast<float>(layer + 1);
+    }
+    training_.moves = [](const std::string& name) { return !name.ends_with("exp_avg_sq"); };
+    for (int save = 0; save < 8; ++save) {
+      Fade();
+      Go(1);
+    }
+    Fade();
+    training_.Train();
+  }
+
+ private:
+  void Fade() {
+    for (int layer = 0; layer < Training::kLayers; ++layer) {
+      for (float& value : training_[Second(layer)]) value *= 0.99f;
+    }
+  }
+};
+
+TEST_F(MisplacedMomentsTest, MomentsOfTwoWeightsThatChangePlaces) {
+  Settle();
+  std::swap(training_[Second(2)], training_[Second(5)]);
+  ExpectOne(Save(), alarm::kWrongPlace,
+            {"optimizer.state.layers.*.weight.exp_avg_sq (2)", Second(2) + " is nearly what " + Second(5) + " was"});
+}
+
+TEST_F(MisplacedMomentsTest, TheOtherMoment) {
+  Settle();
+  std::swap(training_[Second(2)], training_["optimizer.state.layers.2.weight.exp_avg"]);
+  ExpectOne(Save(), alarm::kWrongPlace, {"negative elements", Second(2)});
+}
+
+// A batch has large gradients.
+TEST_F(MisplacedMomentsTest, ASpike) {
+  Settle();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    for (float& value : training_[Second(layer)]) value *= 50;
+  }
+  EXPECT_EQ(Save(), None());
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "coordinator/alarms/state_pairs.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/alarms/tensor_measures.h"
@@ -13,15 +15,27 @@ using Object = StateSummary::Object;
 
 constexpr float kFading = 0.9f;
 
-TensorHistory Continued(TensorHistory history, bool changed, double distance) {
-  if (changed) {
-    ++history.changes;
-    history.longest_unchanged = std::max(history.longest_unchanged, history.unchanged);
-    history.unchanged = 0;
-    history.movement = std::max(static_cast<float>(distance), kFading * history.movement);
-  } else {
+template <size_t kEarlier>
+bool IsEarlier(const ChangeHistory<kEarlier>& history, uint64_t value) {
+  return value != 0 && std::ranges::find(history.earlier, value) != history.earlier.end();
+}
+
+// Goes on with a history. `was` and `is` are the values of the step before and of this one.
+template <size_t kEarlier>
+ChangeHistory<kEarlier> Continued(ChangeHistory<kEarlier> history, uint64_t was, uint64_t is, bool changed,
+                                  double distance) {
+  if (!changed) {
     ++history.unchanged;
+    return history;
   }
+  ++history.changes;
+  history.longest_unchanged = std::max(history.longest_unchanged, history.unchanged);
+  history.unchanged = 0;
+  history.last_movement = static_cast<float>(distance);
+  history.movement = std::max(history.last_movement, kFading * history.movement);
+  if (IsEarlier(history, is)) ++history.returns;
+  std::shift_right(history.earlier.begin(), history.earlier.end(), 1);
+  history.earlier[0] = was;
   return history;
 }
 
@@ -29,7 +43,9 @@ TensorPair PairOf(Tensor& now, const Tensor& before) {
   TensorPair pair = {&now, &before, !now.SameBytes(before)};
   const double norm = std::max(Norm(now), Norm(before));
   if (pair.changed && norm > 0) pair.distance = Distance(before, now) / norm;
-  now.history = Continued(before.history, pair.changed, pair.distance);
+  const uint64_t was = before.summary.fingerprint_parts, is = now.summary.fingerprint_parts;
+  pair.returned = pair.changed && IsEarlier(before.history, is);
+  now.history = Continued(before.history, was, is, pair.changed, pair.distance);
   return pair;
 }
 
@@ -65,8 +81,9 @@ StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
     if (found == before.objects.end() || found->name != object.name) continue;
     // With other ranks there are other entries. Then it is no news that they differ, nor that they do not.
     const bool changed = object.crc32c != found->crc32c;
-    object.history = Continued(found->history, changed, 0);
-    states.objects.push_back({&object, &*found, changed});
+    const uint64_t is = object.Value();
+    object.history = Continued(found->history, found->Value(), is, changed, 0);
+    states.objects.push_back({&object, &*found, changed, changed && IsEarlier(found->history, is)});
   }
   return states;
 }

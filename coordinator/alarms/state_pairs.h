@@ -14,7 +14,8 @@ struct TensorPair {
   const StateSummary::Tensor* now = nullptr;
   const StateSummary::Tensor* before = nullptr;  // null: there was none of this name, dtype and shape
   bool changed = false;
-  double distance = 0;  // as a share of the norm; of one that has changed
+  double distance = 0;    // as a share of the norm; of one that has changed
+  bool returned = false;  // it has changed back to what it was before it had changed last
 
   // It changed in each save until now.
   bool steady() const { return before != nullptr && before->history.steady(); }
@@ -26,6 +27,7 @@ struct ObjectPair {
   const StateSummary::Object* now = nullptr;
   const StateSummary::Object* before = nullptr;  // never null
   bool changed = false;
+  bool returned = false;  // it has changed back to one of ObjectHistory::earlier
 };
 
 // A value type. The two steps must outlive it.

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cairn {
@@ -35,16 +38,16 @@ TEST(StatePairsTest, MatchesByName) {
 TEST(StatePairsTest, HistoriesGoOn) {
   StateSummary before, now;
   before.tensors = {TensorOf("a", 1), TensorOf("b", 1)};
-  before.tensors[0].history = {5, 3, 1, 0.5f};
-  before.tensors[1].history = {5, 3, 1, 0.5f};
+  before.tensors[0].history = {5, 3, 1, 0.5f, 0.25f, {7}, 0};
+  before.tensors[1].history = before.tensors[0].history;
   now.tensors = {TensorOf("a", 2), TensorOf("b", 1)};
   now.tensors[0].summary.statistics.sum_squares = 16;
   const StatePairs states = MatchStates(before, now);
   EXPECT_TRUE(states.tensors[0].changed);
   EXPECT_EQ(states.tensors[0].distance, 0.5);  // from a norm of 2 to one of 4
-  EXPECT_EQ(now.tensors[0].history, (TensorHistory{6, 0, 3, 0.5f}));
+  EXPECT_EQ(now.tensors[0].history, (TensorHistory{6, 0, 3, 0.5f, 0.5f, {1}, 0}));
   EXPECT_FALSE(states.tensors[1].changed);
-  EXPECT_EQ(now.tensors[1].history, (TensorHistory{5, 4, 1, 0.5f}));
+  EXPECT_EQ(now.tensors[1].history, (TensorHistory{5, 4, 1, 0.5f, 0.25f, {7}, 0}));
 }
 
 TEST(StatePairsTest, Objects) {
@@ -56,6 +59,23 @@ TEST(StatePairsTest, Objects) {
   EXPECT_EQ(states.objects[0].before, &before.objects[1]);
   EXPECT_TRUE(states.objects[0].changed);
   EXPECT_EQ(now.objects[0].history.changes, 1);
+}
+
+TEST(StatePairsTest, WhatReturns) {
+  StateSummary before, now;
+  before.tensors = {TensorOf("a", 1)};
+  before.tensors[0].history.earlier = {2};
+  before.objects = {{"loader", false, {1}, {}}};
+  StateSummary::Object older = before.objects[0];
+  older.crc32c = {2};
+  before.objects[0].history.earlier = {7, 8, older.Value()};
+  now.tensors = {TensorOf("a", 2)};
+  now.objects = {older};
+  const StatePairs states = MatchStates(before, now);
+  EXPECT_TRUE(states.tensors[0].returned);
+  EXPECT_EQ(now.tensors[0].history.returns, 1);
+  EXPECT_TRUE(states.objects[0].returned);
+  EXPECT_EQ(now.objects[0].history.earlier, (std::array<uint64_t, 3>{before.objects[0].Value(), 7, 8}));
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ class Training {
 
   std::vector<float>& operator[](const std::string& name) { return tensors_.at(name); }
   std::vector<uint32_t>& Object(const std::string& name) { return objects_[name]; }
+  void Add(const std::string& name, std::vector<float> values) { tensors_[name] = std::move(values); }
   void Remove(const std::string& name) { tensors_.erase(name); }
   void Rename(const std::string& from, const std::string& to) {
     auto node = tensors_.extract(from);
@@ -68,6 +69,9 @@ class Training {
   // Whether Train changes this tensor.
   std::function<bool(const std::string& name)> moves = [](const std::string&) { return true; };
 
+  // The names that a rank hands over of an old state.
+  std::function<bool(const std::string& name)> hands_over = [](const std::string&) { return true; };
+
   // Half of each tensor is rank 0's and half rank 1's. `stale` is the state that a rank hands over in the place of its
   // own.
   StateSummary State(int64_t step, const Training* stale = nullptr, int stale_rank = -1) const {
@@ -84,7 +88,8 @@ class Training {
       tensor.shape = {static_cast<int64_t>(values.size())};
       tensor.first_shard = static_cast<uint32_t>(state.shards.size());
       for (int rank = 0; rank < kRanks; ++rank) {
-        const std::vector<float>& from = stale != nullptr && rank == stale_rank ? stale->tensors_.at(name) : values;
+        const std::vector<float>& from =
+            stale != nullptr && rank == stale_rank && hands_over(name) ? stale->tensors_.at(name) : values;
         const size_t begin = values.size() * static_cast<size_t>(rank) / kRanks;
         const size_t end = values.size() * static_cast<size_t>(rank + 1) / kRanks;
         if (begin == end) continue;
