@@ -131,6 +131,8 @@ void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
     const TensorStatistics& statistics = pair.before->summary.statistics;
     if (Elements(*pair.now) < kElementsToJudge || statistics.min >= statistics.max) continue;
     if (pair.before->history.changes < kChangesToBeTied) continue;
+    // An average may begin as a copy that follows the weights.
+    if (FollowedBy(pair.now->name) != Follower::kNone) continue;
     classes[pair.before->summary.fingerprint_parts].push_back(i);
   }
   std::vector<std::string> pairs;

@@ -12,13 +12,22 @@
 namespace cairn {
 namespace {
 
-// A rank may hand over an old copy of one kind of state alone.
-enum Part { kMoments, kWeights, kAverages, kOthers, kParts };
+// A rank may hand over an old copy of one of these alone.
+enum Part { kMoments, kTrained, kUntrained, kAverages, kStatistics, kOthers, kParts };
 
-Part PartOf(const TensorRole& role, const std::string& name) {
-  if (role.kind == TensorRole::Kind::kMoment || role.kind == TensorRole::Kind::kStep) return kMoments;
-  if (role.kind != TensorRole::Kind::kWeight) return kOthers;
-  return FollowedBy(name) == Follower::kNone ? kWeights : kAverages;
+// Returns the part of each tensor.
+std::vector<Part> PartsOf(const StatePairs& states) {
+  std::vector<Part> parts(states.tensors.size(), kOthers);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (states.roles[i].kind == TensorRole::Kind::kMoment) parts[i] = kMoments;
+    if (states.roles[i].kind != TensorRole::Kind::kWeight) continue;
+    const Follower follower = FollowedBy(states.tensors[i].now->name);
+    parts[i] = follower == Follower::kNone ? kUntrained : follower == Follower::kAverage ? kAverages : kStatistics;
+  }
+  for (const TensorRole& role : states.roles) {
+    if (role.kind == TensorRole::Kind::kMoment && role.weight >= 0) parts[static_cast<size_t>(role.weight)] = kTrained;
+  }
+  return parts;
 }
 
 // What a rank wrote of one part of the state.
@@ -39,6 +48,7 @@ bool ShardsAreExpected(const TensorPair& pair) {
 
 std::vector<WrittenByPart> WrittenBy(const StatePairs& states) {
   std::vector<WrittenByPart> ranks(states.now->world_size);
+  const std::vector<Part> parts = PartsOf(states);
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     if (!ShardsAreExpected(pair)) continue;
@@ -46,11 +56,10 @@ std::vector<WrittenByPart> WrittenBy(const StatePairs& states) {
     const bool expert = absl::StrContains(pair.now->name, "expert");
     if (!pair.changed && expert) continue;
     if (pair.now->shard_count != pair.before->shard_count) continue;  // a record that contradicts its plan
-    const Part part = PartOf(states.roles[i], pair.now->name);
     for (uint32_t k = 0; k < pair.now->shard_count; ++k) {
       const StateSummary::Shard& shard = states.now->shards[pair.now->first_shard + k];
       if (static_cast<size_t>(shard.rank) >= ranks.size()) continue;
-      Written& written = ranks[static_cast<size_t>(shard.rank)][part];
+      Written& written = ranks[static_cast<size_t>(shard.rank)][parts[i]];
       if (shard.crc32c != states.before->shards[pair.before->first_shard + k].crc32c) {
         ++written.changed;
         continue;

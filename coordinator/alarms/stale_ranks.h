@@ -11,8 +11,9 @@
 
 namespace cairn {
 
-// Appends to `alarms` if all that some ranks wrote is old, or all weights, all moments or all averages that they wrote
-// of tensors that have changed elsewhere (kStaleRank). Returns the numbers of these tensors. Pure.
+// Appends to `alarms` if all that some ranks wrote is old, or all weights, all moments, all averages or all running
+// statistics that they wrote of tensors that have changed elsewhere (kStaleRank). Returns the numbers of these tensors.
+// Pure.
 std::set<uint32_t> FindStaleRanks(const StatePairs& states, std::vector<Alarm>& alarms);
 
 }  // namespace cairn
