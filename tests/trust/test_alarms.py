@@ -73,8 +73,9 @@ def history_of(root, name: str) -> list:
     return states
 
 
-TRAINING_OF = {"doubled": "mixture", "transposed": "dense", "exchanged_moments": "settled", "old_averages": "moving_average",
-               "old_statistics": "batch_norm", "batches_anew": "batch_norm", "parted": "tied"}
+TRAINING_OF = {"doubled": "mixture", "transposed": "dense", "exchanged_moments": "settled",
+               "old_averages": "moving_average", "old_statistics": "batch_norm", "batches_anew": "batch_norm",
+               "parted": "tied"}
 
 
 @pytest.mark.parametrize("kind", FAULTS)
