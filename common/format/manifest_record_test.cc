@@ -55,6 +55,8 @@ TEST(ManifestRecordTest, ReadManifestRecord_BadNamesAndPlaces_AreRefused) {
 
 Manifest WithHistories() {
   Manifest manifest = SmallManifest();
+  manifest.histories.clear();
+  manifest.object_histories.clear();
   for (uint32_t i = 0; i < manifest.tensors.size(); ++i) {
     manifest.histories.push_back({9 + i, 1, 2, 0.5f, 0.25f, {uint64_t{i} << 40}, 3});
   }

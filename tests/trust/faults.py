@@ -89,7 +89,9 @@ def swapped_tensors(random, older, before, state):
     names = matrices(state)
     one = random.choice(names)
     shape = state.tensors[one].shape
-    other = random.choice([name for name in names if name != one and state.tensors[name].shape == shape])
+    # The two names of a tied weight have nothing to swap.
+    other = random.choice([name for name in names if state.tensors[name].shape == shape
+                           and not torch.equal(state.tensors[name], state.tensors[one])])
     return Fault({"jump"}, [one, other],
                  with_tensors(state, **{one: state.tensors[other], other: state.tensors[one]}))
 
