@@ -21,6 +21,7 @@ RankLoad::RankLoad(const v1::BeginLoadRequest& request, RankLayoutPtr layout, Ra
   begun_.set_layout_digest(layout_->digest);
   begun_.set_strict(request.strict());
   begun_.set_fallback(request.fallback());
+  begun_.set_verify_fingerprints(request.verify_fingerprints());
   if (source_layout_ != nullptr) begun_.set_source_layout_digest(source_layout_->digest);
   // The coordinator plans by that, and so does its successor.
   if (kept_ == nullptr) return;
@@ -46,6 +47,12 @@ bool RankLoad::TakeStarted(const Started& started) {
     phase_ = v1::Phase::READING;
   }
   return waited || started.source;
+}
+
+bool RankLoad::Consume(std::vector<uint64_t> parts) {
+  if (std::exchange(consumed_, true)) return false;
+  if (begun_.verify_fingerprints()) parts_ = std::move(parts);
+  return true;
 }
 
 bool RankLoad::Complete() {
@@ -85,6 +92,7 @@ void RankLoad::End() {
   plan_.reset();
   fetched_.reset();
   kept_.reset();
+  parts_ = {};
 }
 
 void RankLoad::End(const v1::LoadOrder& done) {
@@ -156,6 +164,7 @@ void RankLoad::Describe(v1::BeginLoadResponse& response) const {
   *response.mutable_passed_over_steps() = order_.passed_over_steps();
   response.set_world_size(order_.world_size());
   response.set_line(order_.line());
+  response.set_mirror(order_.mirror());
   response.set_mapping_report(plan_->mapping_report());
 }
 
@@ -164,6 +173,7 @@ void RankLoad::Describe(v1::EndLoadResponse& response) const {
   response.set_total_bytes_read(order_.total_bytes_read());
   response.set_unique_bytes(order_.unique_bytes());
   response.set_storage_bytes(order_.storage_bytes());
+  response.set_verified_tensors(order_.verified_tensors());
   for (const v1::Transport each : progress_.transport.transports) response.add_transports(each);
   response.set_nccl_refusal(progress_.transport.nccl_refusal);
   response.set_io_path(order_.io_path() == v1::IO_PATH_UNSPECIFIED ? progress_.io_path : order_.io_path());
@@ -183,6 +193,7 @@ v1::LoadState RankLoad::State() const {
   state.set_io_path(progress_.io_path);
   if (source_layout_ != nullptr) state.set_source_staged(source_staged_);
   state.set_exchange_refusal(exchange_refusal_);
+  if (phase_ == v1::Phase::DONE) state.mutable_fingerprint_parts()->Add(parts_.begin(), parts_.end());
   return state;
 }
 

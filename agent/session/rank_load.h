@@ -74,10 +74,10 @@ class RankLoad {
   absl::Status TakePlan(const std::string& bytes, uint32_t own_rank);
   // Returns whether the reader is to be told how the bytes go, because that was not decided before.
   bool TakeExchange(const v1::Exchange& exchange);
-  // Each returns whether it is so for the first time: the trainer has staged its source; it has copied what it loads;
-  // all is read; the shell is to stop.
+  // Each returns whether it is so for the first time: the trainer has staged its source; it has copied what it loads,
+  // and these are the fingerprints' parts (LoadState); all is read; the shell is to stop.
   bool StageSource() { return !std::exchange(source_staged_, true); }
-  bool Consume() { return !std::exchange(consumed_, true); }
+  bool Consume(std::vector<uint64_t> parts);
   bool TakeProgress(const Progress& progress);
   bool Stop() { return reading_ && !std::exchange(stopping_, true); }
 
@@ -134,6 +134,7 @@ class RankLoad {
   std::shared_ptr<LoadConsumer> consumer_;  // set while the trainer can receive
   bool stopping_ = false;
   bool consumed_ = false;
+  std::vector<uint64_t> parts_;   // of the fingerprints of what the trainer has copied, until the load has ended
   bool ended_ = false;            // ordered DONE (the totals stand in `order_`) or FAILED
   std::string exchange_refusal_;  // why this rank cannot take part in an exchange; empty if it can
   uint64_t read_bytes_ = 0;       // by its plan

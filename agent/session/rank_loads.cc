@@ -126,7 +126,7 @@ absl::StatusOr<v1::EndLoadResponse> RankLoads::End(const v1::EndLoadRequest& req
     return response;
   }
   if (load.plan() == nullptr && !load.ended()) return Bad(request.number(), "has no plan yet");
-  if (load.Consume()) {
+  if (load.Consume({request.fingerprint_parts().begin(), request.fingerprint_parts().end()})) {
     context_.Changed();
     Advance();
   }

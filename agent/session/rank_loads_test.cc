@@ -256,5 +256,33 @@ TEST_F(GivenUpLoadTest, Loads_GivenUpWhileTheCoordinatorIsAway_AreBounded) {
   EXPECT_EQ(state.loads(state.loads_size() - 1).number(), 1001u);
 }
 
+TEST_F(RankLoadsTest, Load_ToBeVerified_TellsWhatItHoldsUntilItEnds) {
+  AddReadPlan(*layout_, 10);
+  v1::BeginLoadRequest begin = BeginOf(*layout_);
+  begin.set_verify_fingerprints(true);
+  EXPECT_TRUE(session_.Ask(begin, now_)->pending());
+  EXPECT_TRUE(State().loads(0).verify_fingerprints());
+  v1::LoadOrder read = OrderOf(v1::Phase::READING);
+  read.set_mirror("s3://copies/demo");
+  OrderLoad(read);
+  EXPECT_EQ(session_.Ask(begin, now_)->mirror(), "s3://copies/demo");
+  v1::EndLoadRequest end = End();
+  end.add_fingerprint_parts(11);
+  end.add_fingerprint_parts(12);
+  EXPECT_TRUE(session_.Ask(end, now_)->pending());
+  EXPECT_EQ(State().loads(0).fingerprint_parts_size(), 0) << "it is not done before all is read";
+  session_.loads().OnProgress(1, {.bytes_done = 10, .all_read = true});
+  end.clear_fingerprint_parts();  // it asks again
+  EXPECT_TRUE(session_.Ask(end, now_)->pending());
+  const v1::LoadState done = State().loads(0);
+  EXPECT_EQ(done.phase(), v1::Phase::DONE);
+  EXPECT_EQ(std::vector<uint64_t>(done.fingerprint_parts().begin(), done.fingerprint_parts().end()),
+            (std::vector<uint64_t>{11, 12}));
+  v1::LoadOrder over = OrderOf(v1::Phase::DONE);
+  over.set_verified_tensors(3);
+  OrderLoad(over);
+  EXPECT_EQ(session_.Ask(end, now_)->verified_tensors(), 3);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/writer/bin_write_job.h"
-#include "agent/writer/item_summary.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/format/item_checksum.h"
+#include "common/format/item_summary.h"
 #include "common/resources/aligned_buffer.h"
 #include "store/storage/storage.h"
 

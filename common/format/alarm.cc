@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::array<AlarmInfo, 12> kTable = {{
+constexpr std::array<AlarmInfo, 15> kTable = {{
     {alarm::kReplicasDiffer, ""},  // the reason says it
     {alarm::kSameStep,
      "The trainer handed over what it had handed over before: look whether it trains between the steps, and whether it "
@@ -23,6 +23,15 @@ constexpr std::array<AlarmInfo, 12> kTable = {{
     {alarm::kFrozenOptimizer,
      "The weights move and the optimizer's state does not: look whether the state dict of the optimizer is made anew "
      "for each save, on all ranks."},
+    {alarm::kReturned,
+     "The trainer handed over what was saved two saves before: look for two buffers or state dicts that take turns. Go "
+     "on from a step before this one."},
+    {alarm::kWrongPlace,
+     "Look whether the optimizer's state was loaded, or is saved, under the names of other weights, or one moment "
+     "under "
+     "the name of the other. Go on from a step before this one."},
+    {alarm::kUntied,
+     "Look whether both names of the weight are still one tensor, in the model and in the state that is saved."},
     {alarm::kZeroMoments,
      "A training that resumes from this step begins without its optimizer's state: look whether it was loaded, and is "
      "saved by the ranks that have it."},

@@ -116,7 +116,7 @@ struct Manifest {
   std::vector<TensorSummary> summaries;
   std::vector<TensorHistory> histories;
   // The same of objects, by name; empty together with `histories`. An object of ranks has changed if one rank's has.
-  std::vector<TensorHistory> object_histories;
+  std::vector<ObjectHistory> object_histories;
   std::vector<ManifestFile> files;
   std::vector<ManifestShard> shards;
   std::vector<int64_t> dims;

@@ -107,11 +107,11 @@ absl::Status ReadSummaries(const v1::ManifestRecord& record, Manifest& manifest)
   }
   if (!record.has_histories() && !record.has_object_histories()) return absl::OkStatus();
   const int objects = record.object_names_size();
-  if (!HasHistories(record.histories(), tensors) || !HasHistories(record.object_histories(), objects)) {
-    return CorruptOutcome("the columns of the histories");
-  }
-  for (int i = 0; i < tensors; ++i) manifest.histories.push_back(HistoryAt(record.histories(), i));
-  for (int i = 0; i < objects; ++i) manifest.object_histories.push_back(HistoryAt(record.object_histories(), i));
+  auto of_tensors = HistoriesOf<1>(record.histories(), tensors);
+  auto of_objects = HistoriesOf<3>(record.object_histories(), objects);
+  if (!of_tensors.has_value() || !of_objects.has_value()) return CorruptOutcome("the columns of the histories");
+  manifest.histories = *std::move(of_tensors);
+  manifest.object_histories = *std::move(of_objects);
   return absl::OkStatus();
 }
 
@@ -291,7 +291,7 @@ void WriteManifestRecord(const Manifest& manifest, v1::ManifestRecord& record) {
   }
   for (const TensorSummary& summary : manifest.summaries) AppendSummary(summary, *record.mutable_summaries());
   for (const TensorHistory& history : manifest.histories) AppendHistory(history, *record.mutable_histories());
-  for (const TensorHistory& history : manifest.object_histories) {
+  for (const ObjectHistory& history : manifest.object_histories) {
     AppendHistory(history, *record.mutable_object_histories());
   }
   int rank = 0;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/format/testing/small_manifest.h"
@@ -48,6 +50,52 @@ TEST(ManifestRecordTest, ReadManifestRecord_BadNamesAndPlaces_AreRefused) {
     if (manifest.tensors[1].shard_count == 9) manifest.shards.resize(11), manifest.dims.resize(64);
     const auto back = ThereAndBack(manifest);
     EXPECT_TRUE(HasReason(back.status(), Reason::kManifestCorrupt)) << back.status();
+  }
+}
+
+Manifest WithHistories() {
+  Manifest manifest = SmallManifest();
+  manifest.histories.clear();
+  manifest.object_histories.clear();
+  for (uint32_t i = 0; i < manifest.tensors.size(); ++i) {
+    manifest.histories.push_back({9 + i, 1, 2, 0.5f, 0.25f, {uint64_t{i} << 40}, 3});
+  }
+  std::string last;
+  for (const ManifestObject& object : manifest.objects) {
+    if (object.name != last) manifest.object_histories.push_back({7, 0, 1, 0, 0, {1, 2, uint64_t{3} << 60}, 4});
+    last = object.name;
+  }
+  return manifest;
+}
+
+TEST(ManifestRecordTest, ReadManifestRecord_Histories_ComeBack) {
+  const auto back = ThereAndBack(WithHistories());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, WithHistories());
+}
+
+TEST(ManifestRecordTest, ReadManifestRecord_HistoriesOfAnEarlierVersion_HaveNoEarlierValues) {
+  v1::ManifestRecord record;
+  WriteManifestRecord(WithHistories(), record);
+  for (v1::HistoryColumns* columns : {record.mutable_histories(), record.mutable_object_histories()}) {
+    columns->clear_earlier_values();
+    columns->clear_last_movements();
+    columns->clear_returns();
+  }
+  const auto back = ReadManifestRecord(record);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->histories[1], (TensorHistory{10, 1, 2, 0.5f}));
+}
+
+TEST(ManifestRecordTest, ReadManifestRecord_HistoriesOfAnotherLength_AreRefused) {
+  for (const auto& spoil : std::vector<void (*)(v1::HistoryColumns&)>{
+           [](v1::HistoryColumns& c) { c.add_changes(1); }, [](v1::HistoryColumns& c) { c.add_earlier_values(1); },
+           [](v1::HistoryColumns& c) { c.clear_earlier_values(); }, [](v1::HistoryColumns& c) { c.add_returns(1); },
+           [](v1::HistoryColumns& c) { c.clear_last_movements(); }}) {
+    v1::ManifestRecord record;
+    WriteManifestRecord(WithHistories(), record);
+    spoil(*record.mutable_object_histories());
+    EXPECT_TRUE(HasReason(ReadManifestRecord(record).status(), Reason::kManifestCorrupt));
   }
 }
 

@@ -61,21 +61,4 @@ TensorSummary SummaryAt(const v1::SummaryColumns& columns, int index, DType dtyp
   return summary;
 }
 
-void AppendHistory(const TensorHistory& history, v1::HistoryColumns& columns) {
-  columns.add_changes(history.changes);
-  columns.add_unchanged_saves(history.unchanged);
-  columns.add_longest_unchanged_saves(history.longest_unchanged);
-  columns.add_movements(history.movement);
-}
-
-bool HasHistories(const v1::HistoryColumns& columns, int count) {
-  return columns.changes_size() == count && columns.unchanged_saves_size() == count &&
-         columns.longest_unchanged_saves_size() == count && columns.movements_size() == count;
-}
-
-TensorHistory HistoryAt(const v1::HistoryColumns& columns, int index) {
-  return {columns.changes(index), columns.unchanged_saves(index), columns.longest_unchanged_saves(index),
-          columns.movements(index)};
-}
-
 }  // namespace cairn

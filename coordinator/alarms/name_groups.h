@@ -1,7 +1,9 @@
-// Names tensors for people: names that differ in numbers alone are one group.
+// Names tensors and ranks for people. Names that differ in numbers alone are one group.
 #ifndef CAIRN_COORDINATOR_ALARMS_NAME_GROUPS_H_
 #define CAIRN_COORDINATOR_ALARMS_NAME_GROUPS_H_
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,9 @@ namespace cairn {
 
 // Returns for example "layers.*.weight (24), head.weight and 3 more kinds". Of at most four groups, the largest first.
 std::string NameGroups(const std::vector<std::string>& names);
+
+// Returns for example "rank 3" or "ranks 0, 1 and 14 more". Of at most eight ranks. `ranks` must not be empty.
+std::string RankNames(const std::set<int32_t>& ranks);
 
 }  // namespace cairn
 

@@ -2,6 +2,12 @@
 
 namespace cairn {
 
+uint64_t StateSummary::Object::Value() const {
+  uint64_t value = crc32c.size();
+  for (const uint32_t crc : crc32c) value = (value ^ crc) * 0x9e3779b97f4a7c15 + 1;
+  return std::max<uint64_t>(value, 1);
+}
+
 StateSummary SummaryOf(const Manifest& manifest) {
   StateSummary state;
   state.step = manifest.step;

@@ -38,7 +38,10 @@ struct StateSummary {
     std::string name;
     bool per_rank = false;
     std::vector<uint32_t> crc32c;  // by rank, or one
-    TensorHistory history;
+    ObjectHistory history;
+
+    // Returns a number, never 0, that is the same for the same bytes of all ranks.
+    uint64_t Value() const;
   };
 
   int64_t step = 0;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
@@ -15,6 +16,9 @@ namespace {
 constexpr std::array<std::string_view, 13> kMoments = {
     "exp_avg",    "exp_avg_sq", "max_exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col", "exp_inf", "momentum_buffer",
     "square_avg", "grad_avg",   "acc_delta",      "moment1",        "moment2",        "momentum"};
+constexpr std::array<std::string_view, 8> kSquared = {"exp_avg_sq",     "max_exp_avg_sq", "exp_avg_sq_row",
+                                                      "exp_avg_sq_col", "exp_inf",        "square_avg",
+                                                      "acc_delta",      "moment2"};
 constexpr std::array<std::string_view, 4> kOptimizers = {"optimizer", "optim", "optimizers", "optimizer_state"};
 constexpr std::array<std::string_view, 2> kModels = {"model", "module"};
 // Models are wrapped in so many modules at most: "module.module.layers".
@@ -38,6 +42,17 @@ bool IsFloat(DType dtype) {
          dtype == DType::kFloat64 || dtype == DType::kFloat8E4m3fn || dtype == DType::kFloat8E5m2;
 }
 
+Follower FollowedBy(const std::string& name) {
+  const Parts parts = absl::StrSplit(name, '.');
+  if (parts.back() == "running_mean" || parts.back() == "running_var") return Follower::kStatistic;
+  const bool average = std::ranges::any_of(parts, [](absl::string_view part) {
+    return part == "ema" || absl::StartsWith(part, "ema_") || absl::EndsWith(part, "_ema");
+  });
+  return average ? Follower::kAverage : Follower::kNone;
+}
+
+bool IsSquared(std::string_view key) { return Has(kSquared, key); }
+
 std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors) {
   std::vector<TensorRole> roles(tensors.size());
   std::vector<Parts> owners(tensors.size());  // of moments and steps: the weight's name, if it is in the name
@@ -57,6 +72,7 @@ std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors
     });
     const bool step = optimizer != parts.end() && parts.back() == "step";
     if (moment != parts.end() || step) {
+      roles[i].key = step ? "step" : *std::ranges::find(kMoments, std::string_view(moment->data(), moment->size()));
       roles[i].kind = step ? TensorRole::Kind::kStep : TensorRole::Kind::kMoment;
       parts.erase(step ? std::prev(parts.end()) : moment);
       const auto state = std::find(parts.begin(), parts.end(), "state");

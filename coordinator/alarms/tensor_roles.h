@@ -3,6 +3,8 @@
 #define CAIRN_COORDINATOR_ALARMS_TENSOR_ROLES_H_
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/alarms/state_summary.h"
@@ -22,7 +24,17 @@ struct TensorRole {
   Kind kind = Kind::kOther;
   // The number of the weight that a moment or step belongs to; -1 if the names do not say.
   int32_t weight = -1;
+  // Of a moment or step: which one it is, such as "exp_avg"; a constant of the program.
+  std::string_view key;
 };
+
+// Returns true for a moment that is made of squares or magnitudes, and so has no negative elements.
+bool IsSquared(std::string_view key);
+
+// What changes with the weights although no optimizer trains it: an average of weights ("ema"), or what normalizing
+// layers count ("running_mean"). Pure names decide.
+enum class Follower { kNone, kAverage, kStatistic };
+Follower FollowedBy(const std::string& name);
 
 // Returns the roles by tensor. Of several weights whose names end alike, that of the "model" or "module" is meant. The
 // names are those that torch's optimizers give to their state ("exp_avg"), with the weight's name before or behind, as

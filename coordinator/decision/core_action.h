@@ -24,6 +24,8 @@
 
 namespace cairn {
 
+class FingerprintCheck;  // planner/load/fingerprint_check.h
+
 // Asks what storage knows of the job. Job::OnRecovered takes the answer.
 struct RecoverJob {};
 
@@ -84,7 +86,8 @@ struct PlanLoad {
   // empty if nobody asks.
   std::vector<std::string> memory;
   bool strict = true;
-  uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
+  bool verify_fingerprints = false;  // the answer must have PlannedLoad::check
+  uint64_t round_bytes = 0;          // largest read buffer that every agent can make; 0 for no wish
   // By rank: of which attempt its agent still has the files in memory; attempt 0 for none.
   struct Kept {
     int64_t step = 0;
@@ -97,8 +100,17 @@ struct PlanLoad {
   uint64_t ticket = 0;
 };
 
+// Compares what all ranks of a load hold with the checkpoint. Job::OnLoadVerified takes the answer: how many tensors
+// are the checkpoint's.
+struct VerifyLoad {
+  uint64_t number = 0;  // of the operation; no rank's own
+  std::shared_ptr<const FingerprintCheck> check;
+  std::vector<std::vector<uint64_t>> parts;  // by rank: LoadState.fingerprint_parts
+  uint64_t ticket = 0;
+};
+
 using CoreAction = std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutOutcome, RemoveFiles,
-                                PlanLoad, ChangeSteps>;
+                                PlanLoad, VerifyLoad, ChangeSteps>;
 
 struct PlannedSave {
   std::string plan_digest;
@@ -147,6 +159,7 @@ struct PlannedLoad {
   uint64_t unique_bytes = 0;
   // Counts what ranks take from ranks with which they share no memory, as far as PlanLoad says that.
   uint64_t transport_bytes = 0;
+  std::shared_ptr<const FingerprintCheck> check;  // set if PlanLoad::verify_fingerprints
   // As in PlannedSave; of a reshard, for both plans.
   std::shared_ptr<const void> hold;
 };

@@ -120,6 +120,7 @@ class Job {
   void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment);
   void OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& changed, const Moment& moment);
   void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment);
+  void OnLoadVerified(uint64_t id, uint64_t ticket, const absl::StatusOr<uint64_t>& tensors, const Moment& moment);
 
   // Applies again what all agents have reported, and takes every step that is possible. Nothing follows from it, unless
   // an event was not taken for what it is: then this makes up for it. Tick does it every few seconds.

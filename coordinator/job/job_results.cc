@@ -103,4 +103,10 @@ void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<Plann
   Finish(News::Step(), context);
 }
 
+void Job::OnLoadVerified(uint64_t id, uint64_t ticket, const absl::StatusOr<uint64_t>& tensors, const Moment& moment) {
+  const JobContext context = Begin(moment);
+  loads_.OnVerified(id, ticket, tensors, context);
+  Finish(News::Step(), context);
+}
+
 }  // namespace cairn

@@ -100,6 +100,7 @@ void Load::Drop() {
   plan_.unexpected = {};
   plan_.transfer_token.clear();
   plan_.hold = nullptr;
+  plan_.check = nullptr;
 }
 
 const v1::LoadState* Load::CallOf(int rank) const {
@@ -333,6 +334,10 @@ void Load::AdvanceOnce(const JobContext& context, const std::set<int64_t>& damag
   }
   if (!CheckExchange(context)) return;
   if (!ranks_.all(Rank::kDone)) return;
+  if (plan_.check != nullptr && !verified_tensors_.has_value()) {
+    if (verify_ticket_ == 0) Verify(context);
+    return;
+  }
   for (const Rank& rank : ranks_) {
     storage_bytes_ += rank.state.storage_bytes();
     if (SlownessOf(rank.state.io_path()) > SlownessOf(io_path_)) io_path_ = rank.state.io_path();
@@ -346,6 +351,7 @@ void Load::Plan(const JobContext& context, const std::set<int64_t>& damaged) {
   make.step = wanted_step();
   make.strict = ranks_.front().state.strict();
   make.fallback = ranks_.front().state.fallback();
+  make.verify_fingerprints = ranks_.front().state.verify_fingerprints();
   make.damaged = damaged;
   make.known = context.known_steps;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -398,6 +404,30 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, c
     if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now, bytes), context)) return;
   }
   SetPhase(v1::Phase::READING, context);
+}
+
+void Load::Verify(const JobContext& context) {
+  VerifyLoad verify;
+  verify.number = id_;
+  verify.check = plan_.check;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const auto& parts = ranks_[i].state.fingerprint_parts();
+    verify.parts.emplace_back(parts.begin(), parts.end());
+    ranks_.Change(i, [](Rank& rank) { rank.state.clear_fingerprint_parts(); });
+  }
+  verify_ticket_ = verify.ticket = context.NewTicket();
+  context.Do(std::move(verify));
+}
+
+void Load::OnVerified(uint64_t ticket, const absl::StatusOr<uint64_t>& tensors, const JobContext& context) {
+  if (ticket != verify_ticket_ || ended()) return;
+  if (tensors.ok()) {
+    verified_tensors_ = *tensors;
+  } else {
+    Fail(WithOperation(tensors.status(), context, absl::StrCat(context.job, "@", plan_.step, " (load)"),
+                       {{"job", context.job}, {"step", absl::StrCat(plan_.step)}, {"phase", "verifying"}}),
+         context);
+  }
 }
 
 bool Load::CheckExchange(const JobContext& context) {

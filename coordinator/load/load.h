@@ -3,6 +3,7 @@
 //   COLLECTING --all begun, step found, planned--> READING --all done--> DONE
 //        \__________________________________________/--> FAILED, to all ranks in it alike
 //
+// If fingerprints are to be compared, that is done between the last rank's end and DONE.
 // Reading changes nothing in storage, so a failed load needs no outcome there. A reshard is a load whose source is what
 // the ranks hold in memory.
 #ifndef CAIRN_COORDINATOR_LOAD_LOAD_H_
@@ -80,6 +81,8 @@ class Load {
   std::optional<int64_t> damaged_step() const;
   void Fail(absl::Status error, const JobContext& context);
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const JobContext& context);
+  // `tensors`: how many are the checkpoint's, or why some are not.
+  void OnVerified(uint64_t ticket, const absl::StatusOr<uint64_t>& tensors, const JobContext& context);
 
   // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const v1::LoadState& state) const;
@@ -150,6 +153,8 @@ class Load {
   v1::Transport exchange_transport() const;
   void AdvanceOnce(const JobContext& context, const std::set<int64_t>& damaged);
   void Plan(const JobContext& context, const std::set<int64_t>& damaged);
+  // Has compared what all ranks hold now.
+  void Verify(const JobContext& context);
   void SetPhase(v1::Phase::Value phase, const JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
   uint64_t Line() const;
@@ -170,6 +175,8 @@ class Load {
   absl::Time first_failure_ = absl::InfiniteFuture();
   uint64_t ticket_ = 0;
   PlannedLoad plan_;
+  uint64_t verify_ticket_ = 0;
+  std::optional<uint64_t> verified_tensors_;  // set when fingerprints were compared
   // How the bytes go that cannot go through shared memory.
   ExchangeWay way_;
   // Since when the group of an exchange that goes on has been gone.

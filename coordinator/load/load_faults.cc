@@ -252,14 +252,15 @@ bool Load::CheckAgreement(const JobContext& context) {
     const v1::LoadState& other = ranks_[i].state;
     if (first.source_layout_digest().empty() == other.source_layout_digest().empty() &&
         first.has_step() == other.has_step() && first.step() == other.step() && first.strict() == other.strict() &&
-        first.fallback() == other.fallback()) {
+        first.fallback() == other.fallback() && first.verify_fingerprints() == other.verify_fingerprints()) {
       continue;
     }
     const auto name = [](const v1::LoadState& state) {
       if (!state.source_layout_digest().empty()) return absl::StrCat("reshard", state.strict() ? "" : " (not strict)");
       return absl::StrCat("load of ", state.has_step() ? absl::StrCat("step ", state.step()) : "the latest step",
                           state.strict() ? "" : " (not strict)",
-                          state.has_step() || state.fallback() ? "" : " (without fallback)");
+                          state.has_step() || state.fallback() ? "" : " (without fallback)",
+                          state.verify_fingerprints() ? " (to be verified)" : "");
     };
     Fail(MakeError(Reason::kBadRequest,
                    absl::StrCat(context.job, ": ranks do not load the same: rank 0 called ", name(first), ", rank ", i,
@@ -267,7 +268,7 @@ bool Load::CheckAgreement(const JobContext& context) {
                    {{"job", context.job},
                     {"ranks", absl::StrCat("0, ", i)},
                     {"phase", "planning"},
-                    {"next", "Let every rank call load with the same step, strict and fallback, or reshard."}}),
+                    {"next", "Let every rank call load with the same step, strict, fallback and verify, or reshard."}}),
          context);
     return false;
   }

@@ -39,6 +39,7 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
       order.set_source_plan_digest(plan_.source_plan_digest);
       order.set_transfer_token(plan_.transfer_token);
       if (plan_.IsStep()) order.set_line(Line());
+      order.set_mirror(plan_.mirror);
       AddExchange(order);
       break;
     case v1::Phase::DONE:
@@ -48,6 +49,7 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
       order.set_unique_bytes(plan_.unique_bytes);
       order.set_storage_bytes(storage_bytes_);
       order.set_io_path(io_path_);
+      order.set_verified_tensors(verified_tensors_.value_or(0));
       break;
     case v1::Phase::FAILED:
       order.set_phase(v1::Phase::FAILED);

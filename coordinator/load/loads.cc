@@ -95,6 +95,13 @@ void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<Planned
   }
 }
 
+void Loads::OnVerified(uint64_t id, uint64_t ticket, const absl::StatusOr<uint64_t>& tensors,
+                       const JobContext& context) {
+  for (Load& load : loads_) {
+    if (load.id() == id) load.OnVerified(ticket, tensors, context);
+  }
+}
+
 void Loads::Forget(const Membership& members) {
   if (loads_.size() <= kEndedKept) return;
   const auto held = [&](const Load& load) {

@@ -37,6 +37,7 @@ class Loads {
   // Takes every step that has become possible. There is a step in its news if an operation has come into another phase.
   News Advance(const JobContext& context);
   void OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const JobContext& context);
+  void OnVerified(uint64_t id, uint64_t ticket, const absl::StatusOr<uint64_t>& tensors, const JobContext& context);
   // Forgets operations that have ended and that no agent speaks of any more, but for the last ones, which people see.
   // Costs a look at every rank.
   void Forget(const Membership& members);

@@ -408,5 +408,93 @@ TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
   EXPECT_EQ(Action(0, 20'499), v1::Phase::WAITING);
 }
 
+// Two ranks load step 7 and have its fingerprints compared.
+class VerifiedLoadTest : public LoadsFixture {
+ protected:
+  v1::LoadState Verified(int rank) {
+    v1::LoadState call = Call(rank, 1);
+    call.set_verify_fingerprints(true);
+    return call;
+  }
+  static v1::LoadState DoneWith(const v1::LoadState& call, uint64_t part) {
+    v1::LoadState done = In(call, v1::Phase::DONE);
+    done.add_fingerprint_parts(part);
+    return done;
+  }
+  void LoadToTheEnd() {
+    Report(0, Verified(0));
+    Report(1, Verified(1));
+    ASSERT_TRUE(Plan());
+    Report(0, DoneWith(Verified(0), 10));
+    EXPECT_FALSE(Take<VerifyLoad>().has_value());
+    Report(1, DoneWith(Verified(1), 11));
+  }
+};
+
+TEST_F(VerifiedLoadTest, EndsWhenAllPartsWereCompared) {
+  LoadToTheEnd();
+  const std::optional<VerifyLoad> verify = Take<VerifyLoad>();
+  ASSERT_TRUE(verify.has_value());
+  EXPECT_EQ(verify->parts, (std::vector<std::vector<uint64_t>>{{10}, {11}}));
+  for (int minute = 0; minute < 30; ++minute) {
+    for (int second = 0; second < 60; second += 2) {
+      Pass(absl::Seconds(2));
+      for (const int rank : {0, 1}) Report(rank, DoneWith(Verified(rank), 10));
+    }
+  }
+  EXPECT_EQ(Action(0, 1), v1::Phase::READING) << "nobody is late while they are compared";
+  EXPECT_FALSE(Take<VerifyLoad>().has_value()) << "once";
+  job().OnLoadVerified(verify->number, verify->ticket + 1, 9, At());
+  EXPECT_EQ(Action(0, 1), v1::Phase::READING) << "an answer to another question";
+  job().OnLoadVerified(verify->number, verify->ticket, 2, At());
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(Action(rank, 1), v1::Phase::DONE);
+    EXPECT_EQ(Order(rank, 1).verified_tensors(), 2);
+  }
+}
+
+TEST_F(VerifiedLoadTest, FailsForAllRanksAlike) {
+  LoadToTheEnd();
+  const std::optional<VerifyLoad> verify = Take<VerifyLoad>();
+  ASSERT_TRUE(verify.has_value());
+  job().OnLoadVerified(verify->number, verify->ticket,
+                       MakeError(Reason::kFingerprintMismatch, "w is another one", {{"names", "w"}, {"ranks", "1"}}),
+                       At());
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(Why(rank, 1), Reason::kFingerprintMismatch);
+    EXPECT_EQ(Detail(rank, 1, "ranks"), "1");
+    EXPECT_EQ(Detail(rank, 1, "step"), "7");
+  }
+}
+
+TEST_F(VerifiedLoadTest, ARankThatDoesNotWantItIsNamed) {
+  Report(0, Verified(0));
+  Report(1, Call(1, 1));
+  EXPECT_EQ(Why(0, 1), Reason::kBadRequest);
+  EXPECT_NE(Error(0, 1).message().find("to be verified"), std::string::npos) << Error(0, 1);
+}
+
+// The trainers wait for the end; the next coordinator hears again what they hold.
+TEST_F(VerifiedLoadTest, ACoordinatorThatRestartsComparesThem) {
+  LoadToTheEnd();
+  const std::string digest = calls_digest_;
+  Start(2);
+  Report(0, DoneWith(Verified(0), 10));
+  Report(1, DoneWith(Verified(1), 11));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(calls_digest_, digest);
+  const std::optional<VerifyLoad> verify = Take<VerifyLoad>();
+  ASSERT_TRUE(verify.has_value()) << Error(0, 1);
+  EXPECT_EQ(verify->parts, (std::vector<std::vector<uint64_t>>{{10}, {11}}));
+}
+
+TEST_F(LoadsTest, OrderToRead_OfACopy_NamesTheMirror) {
+  mirror_ = "s3://copies/demo";
+  Report(0, Call(0, 1));
+  Report(1, Call(1, 1));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(Order(0, 1).mirror(), mirror_);
+}
+
 }  // namespace
 }  // namespace cairn

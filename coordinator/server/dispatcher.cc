@@ -476,6 +476,9 @@ void Dispatcher::Execute(Cell& cell, const CoreAction& action) {
           if constexpr (std::is_same_v<What, PlanLoad>) {
             job.OnLoadPlanned(what.number, what.ticket, result, moment);
           }
+          if constexpr (std::is_same_v<What, VerifyLoad>) {
+            job.OnLoadVerified(what.number, what.ticket, result, moment);
+          }
           return absl::OkStatus();
         }).IgnoreError();
         // Nobody waits for it.

@@ -273,6 +273,10 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 
+absl::StatusOr<uint64_t> Executor::Run(const std::string&, const VerifyLoad& action) {
+  return action.check->Compare(action.parts);
+}
+
 void Executor::NoteFirstStart(const std::string& job) {
   {
     MutexLock lock(mutex_);
@@ -372,6 +376,9 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   std::string name = absl::StrCat(job, " (the source of the reshard)");
   ErrorMetadata metadata = {{"job", job}};
   if (!action.source_layout.empty()) {
+    if (action.verify_fingerprints) {
+      return MakeError(Reason::kBadRequest, absl::StrCat(name, " has no fingerprints"), metadata);
+    }
     CAIRN_ASSIGN_OR_RETURN(const ReshardPlan reshard,
                            plans_.MakeReshard(action.source_layout, action.layout, action.node));
     planned.source_plan_digest = reshard.source.digest();
@@ -398,8 +405,17 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       manifest = std::make_shared<const Manifest>(std::move(imported));
       name = wish.import_directory;
     }
+    if (action.verify_fingerprints && manifest->summaries.empty()) {
+      const bool is_step = wish.import_directory.empty();
+      metadata.emplace_back("next", is_step ? absl::StrCat("Load it without verify; `cairn verify ", name,
+                                                           " --fingerprints` reads its files and computes them.")
+                                            : "Load it without verify, or import it first (`cairn import`).");
+      return MakeError(Reason::kBadRequest,
+                       absl::StrCat(name, " has no fingerprints with which a load could be compared"), metadata);
+    }
     CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish,
-                                                 std::move(keepers), source.directory));
+                                                 std::move(keepers), source.directory, action.verify_fingerprints));
+    planned.check = made->fingerprint_check();
     planned.hold = plans_.HoldLoad(*made);
     if (source.hold != nullptr) planned.hold = std::make_shared<const Holds>(planned.hold, source.hold);
     planned.step = manifest->step;

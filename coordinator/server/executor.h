@@ -51,7 +51,10 @@ class Executor {
   PutAnswer Run(const std::string& job, const PutOutcome& action);
   absl::Status Run(const std::string& job, const RemoveFiles& action);
   // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
+  // BAD_REQUEST: fingerprints are to be compared, and the source has none.
   absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);
+  // Touches no storage. DATA_LOSS (FINGERPRINT_MISMATCH), INVALID_ARGUMENT (BAD_REQUEST).
+  absl::StatusOr<uint64_t> Run(const std::string& job, const VerifyLoad& action);
   absl::StatusOr<ChangedSteps> Run(const std::string& job, const ChangeSteps& action);
   absl::StatusOr<PlannedLoad> Plan(const std::string& job, const PlanLoad& action);
 

@@ -253,13 +253,15 @@ absl::Status PlanStore::Trim(std::list<Kept>& kept) {
 
 absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                              const std::vector<std::string>& node, uint64_t round_bytes,
-                                             const LoadWish& wish, std::vector<int> keepers, std::string directory) {
+                                             const LoadWish& wish, std::vector<int> keepers, std::string directory,
+                                             bool verify_fingerprints) {
   CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
   LoadOptions options;
   if (round_bytes != 0) options.round_bytes = std::max(round_bytes, kMinRoundBytes);
   options.mapping = wish.mapping;
   options.keepers = std::move(keepers);
   options.directory = std::move(directory);
+  options.verify_fingerprints = verify_fingerprints;
   const Computing computing;
   return MakeLoadPlan(source, inputs.ranks, options);
 }

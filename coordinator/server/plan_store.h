@@ -57,10 +57,11 @@ class PlanStore {
   // (PLAN_UNKNOWN): a layout's bytes are gone.
   absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
                        const std::vector<std::string>& node);
-  // `keepers` and `directory` go to LoadOptions.
+  // `keepers`, `directory` and `verify_fingerprints` go to LoadOptions.
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                     const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish,
-                                    std::vector<int> keepers = {}, std::string directory = {});
+                                    std::vector<int> keepers = {}, std::string directory = {},
+                                    bool verify_fingerprints = false);
   // Returns what these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
   absl::StatusOr<LoadWish> WishOf(const std::vector<std::string>& layout, const std::vector<std::string>& node);
 

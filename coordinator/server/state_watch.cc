@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/format/import_writer.h"
 #include "common/process/log.h"
 #include "coordinator/alarms/find_alarms.h"
 
@@ -38,7 +39,8 @@ StateWatch::SummaryPtr StateWatch::Find(const std::string& job, int64_t step) {
     Log(LogLevel::kWarn, "alarms_skipped", {{"job", job}, {"step", step}, {"error", manifest.status()}});
     return nullptr;
   }
-  if ((*manifest)->summaries.empty()) return nullptr;  // an import, or an earlier version's
+  // An earlier version has written none, and an import has the names and dtypes of another program.
+  if ((*manifest)->summaries.empty() || IsImport((*manifest)->writer)) return nullptr;
   return std::make_shared<StateSummary>(SummaryOf(**manifest));
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/format/item_checksum.h"
+#include "common/format/item_summary.h"
 #include "common/format/safetensors_header.h"
 #include "common/resources/aligned_buffer.h"
 #include "store/storage/storage.h"
@@ -42,19 +43,23 @@ class BinStream {
   // Appends data, with direct I/O where the file system has it. `bytes` must be aligned to kIoAlignment. The memory
   // behind the data may be overwritten, up to the next such multiple.
   absl::Status Append(char* bytes, uint64_t size);
-  // Writes the header, makes the file durable and gives it its name. `object_bytes` has the true lengths of the file's
+  // Writes the header, makes the file durable and gives it its name. The result has the tensors' summaries.
+  // `object_bytes` has the true lengths of the file's
   // objects, in their order.
   absl::StatusOr<v1::FileResult> Finish(const std::vector<uint64_t>& object_bytes);
 
  private:
-  explicit BinStream(BinDescription description);
+  explicit BinStream(std::unique_ptr<const BinDescription> description);
   std::string Path() const;
 
-  BinDescription description_;
+  std::unique_ptr<const BinDescription> description_;  // stays where it is: others look at its items
   ItemChecksummer checksummer_;
+  ItemSummarizer summarizer_;
   std::unique_ptr<FileWriter> writer_;
   uint64_t written_ = 0;
-  std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;  // in the order of the data
+  // In the order of the data.
+  std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
+  std::vector<std::vector<ItemSummarizer::Fragment>> summaries_;
 };
 
 }  // namespace cairn

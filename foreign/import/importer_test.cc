@@ -61,9 +61,14 @@ TEST_F(ImporterTest, ImportCheckpoint_SafetensorsFile_CommitsWhatVerifies) {
   EXPECT_EQ(*manifest, report->manifest);
   ASSERT_EQ(manifest->tensors.size(), 2u);
   EXPECT_EQ(manifest->tensors[1].global_shape, (Shape{700, 100}));
-  const VerifyReport verified = VerifyCheckpoint(*storage_, *manifest, {});
+  VerifyOptions options;
+  options.fingerprints = true;
+  const VerifyReport verified = VerifyCheckpoint(*storage_, *manifest, options);
   EXPECT_TRUE(verified.faults.empty());
   EXPECT_GT(verified.bytes, 280003u);
+  ASSERT_EQ(verified.fingerprints.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(manifest->fingerprint_of(i), verified.fingerprints[i]);
+  EXPECT_EQ(manifest->summaries[1].statistics.non_finite, 0);
 }
 
 TEST_F(ImporterTest, ImportCheckpoint_SourceIsWrittenMeanwhile_CommitsNothing) {

@@ -103,6 +103,11 @@ void Report(const LayoutSet& set, const LayoutSet::Tensor& tensor, std::span<con
 
 }  // namespace
 
+bool IsTiled(const LayoutSet& set, uint32_t tensor) {
+  const Shape& shape = set.tensors()[tensor].global_shape;
+  return TilesExactly(shape, AsBoxes(set, set.ShardsOf(tensor), shape.size()).boxes);
+}
+
 void ValidateTiling(const LayoutSet& set, FaultList& faults) {
   if (!set.complete()) return;
   if (set.tensors().empty() && set.objects().empty()) {

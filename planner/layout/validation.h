@@ -2,6 +2,8 @@
 #ifndef CAIRN_PLANNER_LAYOUT_VALIDATION_H_
 #define CAIRN_PLANNER_LAYOUT_VALIDATION_H_
 
+#include <cstdint>
+
 #include "common/status/fault.h"
 #include "planner/layout/layout_set.h"
 
@@ -12,6 +14,9 @@ namespace cairn {
 // Other flat pieces count as the boxes that they consist of, so one tensor may mix flat pieces and boxes. The cost is
 // one call of TilesExactly for each tensor.
 void ValidateTiling(const LayoutSet& set, FaultList& faults);
+
+// Returns whether the distinct shards of a tensor hold each of its elements exactly once.
+bool IsTiled(const LayoutSet& set, uint32_t tensor);
 
 }  // namespace cairn
 

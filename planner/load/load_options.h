@@ -31,6 +31,9 @@ struct LoadOptions {
   std::string directory;
   // Says from which stored tensors the targets' tensors are made. Null: each from the stored tensor of the same name.
   std::shared_ptr<const aoa::Config> mapping;
+  // The plan can compare what the ranks hold after the load (LoadPlan::fingerprint_check). The source must have
+  // summaries then. It does not change the plan.
+  bool verify_fingerprints = false;
 };
 
 }  // namespace cairn

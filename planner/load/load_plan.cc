@@ -23,6 +23,7 @@ class LoadPlan::Impl {
   std::vector<std::string> unexpected;
   uint64_t unique_bytes = 0;
   std::shared_ptr<const aoa::MappingReport> mapping_report;
+  std::shared_ptr<const FingerprintCheck> fingerprint_check;
 };
 
 namespace {
@@ -75,6 +76,7 @@ const std::vector<std::string>& LoadPlan::unexpected() const { return impl_->une
 uint64_t LoadPlan::unique_bytes() const { return impl_->unique_bytes; }
 const LoadTotals& LoadPlan::totals() const { return impl_->parts.totals; }
 const aoa::MappingReport* LoadPlan::mapping_report() const { return impl_->mapping_report.get(); }
+const std::shared_ptr<const FingerprintCheck>& LoadPlan::fingerprint_check() const { return impl_->fingerprint_check; }
 
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options, FaultList& faults) {
@@ -87,7 +89,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
                 absl::StrCat("a round of ", options.round_bytes, " bytes is smaller than ", kMinRoundBytes)});
     return faults.ToStatus();
   }
-  const LayoutSet set(targets, faults);
+  LayoutSet set(targets, faults);
   NameMatch match;
   auto plan = std::make_shared<LoadPlan::Impl>();
   if (options.mapping != nullptr) {
@@ -110,6 +112,9 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
   }
   plan->parts = WriteReadParts(source, set, match, reads, options, plan->digest,
                                plan->mapping_report == nullptr ? "" : aoa::FormatReport(*plan->mapping_report));
+  if (options.verify_fingerprints) {
+    plan->fingerprint_check = std::make_shared<const FingerprintCheck>(source, std::move(set), match);
+  }
   return LoadPlan(std::move(plan));
 }
 

@@ -17,6 +17,7 @@
 #include "common/status/fault.h"
 #include "mapping/report.h"
 #include "planner/layout/rank_input.h"
+#include "planner/load/fingerprint_check.h"
 #include "planner/load/load_options.h"
 #include "planner/load/load_totals.h"
 #include "planner/save/save_plan.h"
@@ -44,6 +45,8 @@ class LoadPlan {
   const LoadTotals& totals() const;
   // Returns the report on the mapping; null without a mapping.
   const aoa::MappingReport* mapping_report() const;
+  // Null unless LoadOptions::verify_fingerprints.
+  const std::shared_ptr<const FingerprintCheck>& fingerprint_check() const;
 
  private:
   std::shared_ptr<const Impl> impl_;

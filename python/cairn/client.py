@@ -316,7 +316,8 @@ class Client(retention.RetentionCalls):
 
     def load(self, state: dict[str, Any], step: SupportsIndex | str | None = None,
              mapping: MappingLike | None = None, strict: bool = True, *,
-             source: str | os.PathLike[str] | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
+             source: str | os.PathLike[str] | None = None, fallback: bool = True, verify: str | None = None,
+             timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
         Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an
@@ -335,6 +336,8 @@ class Client(retention.RetentionCalls):
           fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a
             missing or short file) and name them in the report; False: the newest one's damage is the load's error. What
             cannot be read for another reason, or turns out to be damaged while the arrays fill, is always an error.
+          verify: "fingerprint" compares the filled arrays of all ranks with the fingerprints of the checkpoint, bit for
+            bit, before any rank returns (docs/trust.md). Arrays on GPUs cannot be compared.
           timeout: seconds without any progress after which the load is given up, for all ranks that wait in it. The
             error names the ranks that were waited for (RANK_LATE), or is TIMED_OUT if that does not become known soon.
 
@@ -345,17 +348,21 @@ class Client(retention.RetentionCalls):
           Error: NOT_COMMITTED (there is no such checkpoint, or none yet); MISSING_NAMES, UNEXPECTED_NAMES (strict);
             SHAPE_MISMATCH, DTYPE_MISMATCH (the state wants a tensor otherwise than it was saved); MAPPING_* (the
             mapping is wrong); CHECKSUM_MISMATCH, FILE_MISSING, FILE_TRUNCATED, MANIFEST_CORRUPT (the checkpoint is
-            damaged); RANK_LATE, RANK_LOST, TIMED_OUT; BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE
-            (arguments); INPUT_UNREADABLE (the mapping's file, the source). All reasons: docs/errors.md.
+            damaged); FINGERPRINT_MISMATCH (`verify`: names the tensors and ranks); RANK_LATE, RANK_LOST, TIMED_OUT;
+            BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE (arguments); INPUT_UNREADABLE (the mapping's file, the
+            source). All reasons: docs/errors.md.
         """
-        report = self._load(state, step, mapping, strict, source, fallback, timeout)
+        report = self._load(state, step, mapping, strict, source, fallback, timeout, verify)
         if not strict:
             loader.tell_unfilled(report, self.job, self.rank)
         return report
 
     def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: MappingLike | None,
-              strict: bool, source: str | os.PathLike[str] | None, fallback: bool, timeout: float) -> LoadReport:
+              strict: bool, source: str | os.PathLike[str] | None, fallback: bool, timeout: float,
+              verify: str | None = None) -> LoadReport:
         """Does what load() does, without a word in the log about what it did not fill."""
+        if verify not in (None, "fingerprint"):
+            raise Error("BAD_REQUEST", f'verify is None or "fingerprint", not {verify!r}', {"job": self.job})
         if step is not None and source is not None:
             raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
         if step == "latest":
@@ -367,7 +374,7 @@ class Client(retention.RetentionCalls):
         timeout = timeouts.seconds(timeout, "load")
         with loader.named(self.job, self.rank), self._operation.of("load", timeout):
             self._stager.settle(time.monotonic() + timeout)
-            return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
+            return self._loader.load(state, number, mapping, source, strict, fallback, timeout, verify)
 
     # Resharding.
 

@@ -17,11 +17,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from cairn._base import wire
-from cairn._base.arrays import Array
 from cairn._base.errors import Error
-from cairn._base.native import CopyList
-from cairn._gpu.device_array import DeviceArray
 from cairn._state import dtypes
+from cairn._state.fingerprint_parts import fingerprint_parts, global_shapes, on_host
 from cairn._state.layout import LayoutBuilder
 
 _POLYNOMIAL = 0xC96C5795D7870F42
@@ -91,28 +89,14 @@ def fingerprint(state: dict[str, Any]) -> dict[str, Fingerprint]:
         what the state holds.
     """
     declared = LayoutBuilder().declare(state)
+    parts = fingerprint_parts(declared)
     layout = wire.Layout.FromString(declared.layout)
     schema = wire.TensorSchema.FromString(layout.tensor_schema)
-    ranges = {position: (begin, end) for position, begin, end in
-              zip(layout.flat_shards, layout.flat_begins, layout.flat_ends, strict=True)}
-    sizes, offsets, extents = iter(schema.global_dims), iter(layout.shard_offsets), iter(layout.shard_shapes)
-    shapes = [_take(sizes, count) for count in schema.ndims]
+    shapes = global_shapes(schema)
     names = {number: name for name, number in dtypes.NUMBER.items()}
-    copies, boxes = CopyList(), list[int]()
-    for position, (shard, tensor) in enumerate(zip(declared.shards, layout.shard_tensors, strict=True)):
-        array = _on_host(shard.name, shard.array)
-        offset, shape = _take(offsets, len(shapes[tensor])), _take(extents, len(shapes[tensor]))
-        begin, end = ranges.get(position, (0, math.prod(shape)))
-        ends = [at + size for at, size in zip(offset, shape, strict=True)]
-        if end > math.prod(shape) or any(map(operator.gt, ends, shapes[tensor])):
-            raise Error("BAD_SHAPE", f"{shard.name!r}: a shard at {offset} of {shape}, elements {begin} to {end}, "
-                        f"does not lie in a tensor of shape {shapes[tensor]}", {"tensor": shard.name})
-        copies.add_array(array, 0, -1, 0)
-        boxes += (array.itemsize, len(shape), *shapes[tensor], *offset, *shape, begin, end)
     found: dict[str, Fingerprint] = {}
-    for shard, tensor, part in zip(declared.shards, layout.shard_tensors, copies.fingerprints(boxes),
-                                   strict=True):
-        one = Fingerprint(names[schema.dtypes[tensor]], shapes[tensor], part, _on_host("", shard.array).size)
+    for shard, tensor, part in zip(declared.shards, layout.shard_tensors, parts, strict=True):
+        one = Fingerprint(names[schema.dtypes[tensor]], shapes[tensor], part, on_host(shard.name, shard.array).size)
         found[shard.name] = found[shard.name] + one if shard.name in found else one
     return found
 
@@ -128,17 +112,6 @@ def add(parts: Iterable[dict[str, Fingerprint]]) -> dict[str, Fingerprint]:
         for name, one in part.items():
             names.setdefault(name, []).append(one)
     return {name: functools.reduce(operator.add, ones) for name, ones in names.items()}
-
-
-def _take(numbers: Any, count: int) -> tuple[int, ...]:
-    return tuple(next(numbers) for _ in range(count))
-
-
-def _on_host(name: str, array: Array | DeviceArray) -> Array:
-    if isinstance(array, DeviceArray):
-        raise Error("UNSUPPORTED", f"{name!r} is on a GPU, and its fingerprint is computed on the host",
-                    {"tensor": name, "next": "Copy it to the host first."})
-    return array
 
 
 def _multiply(a: int, b: int) -> int:

@@ -45,8 +45,12 @@ def save(cluster, *steps: int, **options) -> None:
     on_ranks(cluster, work)
 
 
-def load(cluster, step=None) -> int:
-    """Loads a step on all ranks, compares every byte, and returns the step."""
+def load(cluster, step=None, mirror: str | None = None) -> int:
+    """Loads a step on all ranks, compares every byte, and returns the step.
+
+    Args:
+      mirror: where the report must say that it was read; None for anywhere.
+    """
 
     def work(rank, client):
         wanted = state_of(step or 0, rank)
@@ -55,6 +59,7 @@ def load(cluster, step=None) -> int:
         for name, shard in state_of(report.step, rank).items():
             if name != "progress":
                 assert target[name].array.tobytes() == shard.array.tobytes(), (report.step, name)
+        assert mirror in (None, report.mirror), report
         return report.step
 
     (found,) = set(on_ranks(cluster, work))
@@ -115,8 +120,8 @@ def test_a_lost_root_is_loaded_from_the_mirror_and_the_training_goes_on(use, tmp
     command("diff", "demo@10", "demo@20", "--root", mirror, status=1)
     shutil.rmtree(tmp_path / "root")
     with cluster_of(tmp_path / "root", mirror) as cluster:
-        assert load(cluster) == 20
-        assert load(cluster, 10) == 10
+        assert load(cluster, mirror=mirror) == 20
+        assert load(cluster, 10, mirror) == 10
         assert f"from the mirror {mirror}" in ask(cluster, "status", "demo")
         assert "load_from_mirror" in cluster.coordinator.log.read_text()
         # Only the mirror has step 20. It counts as committed; saved anew, it is another attempt, and the later one.
@@ -125,7 +130,7 @@ def test_a_lost_root_is_loaded_from_the_mirror_and_the_training_goes_on(use, tmp
         assert refusal.value.reason == "STEP_COMMITTED"
         on_ranks(cluster, go_on)
         await_states(cluster, {20: "MIRRORED", 30: "MIRRORED", 10: "ONLY_THERE"})
-        assert load(cluster) == 30
+        assert load(cluster, mirror="") == 30
     steps = json.loads(command("list", "demo", "--root", mirror, "--format=json"))["checkpoints"]
     assert [(one["step"], one["state"]) for one in steps] == [
         (10, "COMMITTED"), (20, "COMMITTED"), (30, "COMMITTED")], steps

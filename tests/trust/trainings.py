@@ -196,6 +196,15 @@ def dense() -> Iterator[State]:
         yield loop.state()
 
 
+def settled() -> Iterator[State]:
+    """The first save comes late, when moments move slowly."""
+    loop = Loop(model := Gpt(), adam(model))
+    loop.train(300)
+    for _ in itertools.count():
+        loop.train(2)
+        yield loop.state()
+
+
 def cosine_to_zero() -> Iterator[State]:
     """The learning rate falls to 0, and stays there."""
     loop = Loop(model := Gpt(), adam(model),
@@ -366,8 +375,8 @@ def bfloat16_weights() -> Iterator[State]:
 
 
 TRAININGS = {each.__name__: each for each in (
-    dense, cosine_to_zero, mixture, low_rank, moving_average, accumulation, warm_up, rate_zero, plain_sgd, mu_p, tied,
-    batch_norm, scaler_skips, resumed, fine_tuning, quantized, bfloat16_weights)}
+    dense, settled, cosine_to_zero, mixture, low_rank, moving_average, accumulation, warm_up, rate_zero, plain_sgd, mu_p,
+    tied, batch_norm, scaler_skips, resumed, fine_tuning, quantized, bfloat16_weights)}
 
 
 def states_of(name: str, seed: int = 0) -> Iterator[State]:

@@ -4,6 +4,7 @@
 #define CAIRN_COORDINATOR_LOAD_TESTING_LOADS_FIXTURE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/testing/job_fixture.h"
+#include "planner/load/fingerprint_check.h"
 
 namespace cairn {
 
@@ -86,6 +88,11 @@ class LoadsFixture : public JobFixture {
       calls_digest_ = plan->calls_digest;
       kept_ = plan->kept;
       planned.passed_over = passed_over_;
+      planned.mirror = mirror_;
+      if (plan->verify_fingerprints) {
+        FaultList faults;
+        planned.check = std::make_shared<const FingerprintCheck>(Manifest(), LayoutSet({}, faults), NameMatch());
+      }
       if (planned.step > 5) planned.older_step = 5;
       job().OnLoadPlanned(plan->number, plan->ticket, planned, At());
       return true;
@@ -94,6 +101,7 @@ class LoadsFixture : public JobFixture {
   }
 
   std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
+  std::string mirror_;                                         // the same
   std::string calls_digest_;                                   // of the last plan that was asked for
   std::vector<PlanLoad::Kept> kept_;                           // of the same
 };

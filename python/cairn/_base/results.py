@@ -152,6 +152,8 @@ class LoadReport:
       device: how arrays on GPUs were filled; None if there were none.
       transport: how bytes of other ranks came, joined by "+": "shared-memory", "nccl", "grpc", or "grpc (nccl: REASON)"
         if NCCL was wanted and could not be used; "" if none came.
+      mirror: the address of the mirror from which the checkpoint was read; "" if it was read from the root.
+      verified_tensors: so many tensors of the job are, bit for bit, those that were saved; None without `verify`.
     """
 
     step: int | None
@@ -167,6 +169,8 @@ class LoadReport:
     passed_over: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     device: DeviceReport | None = None
     transport: str = ""
+    mirror: str = ""
+    verified_tensors: int | None = None
 
     def __repr__(self) -> str:
         """Returns one line that says what was done, with the numbers of objects and names."""
@@ -177,4 +181,8 @@ class LoadReport:
                   (("missing", self.missing), ("unexpected", self.unexpected)) if names]
         if self.passed_over:
             parts.append(f"{len(self.passed_over)} damaged steps passed over")
+        if self.mirror:
+            parts.append(f"from the mirror {self.mirror}")
+        if self.verified_tensors is not None:
+            parts.append(f"{self.verified_tensors} tensors verified")
         return f"LoadReport({', '.join(parts)})"

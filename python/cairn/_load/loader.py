@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
@@ -23,6 +24,7 @@ from cairn._session.session import Session
 from cairn._staging import slab_copies
 from cairn._state import layout
 from cairn._state.entries import PerRankValues
+from cairn._state.fingerprint_parts import check_on_host, fingerprint_parts
 from cairn._state.layout import DeclaredState
 from cairn._state.mapping import MappingLike, declare_mapping
 from cairn._state.objects import decode
@@ -50,10 +52,14 @@ class Loader:
         self._numbers = itertools.count(1)
 
     def load(self, state: dict[str, Any], step: int | None, mapping: MappingLike | None,
-             source: str | os.PathLike[str] | None, strict: bool, fallback: bool, timeout: float) -> LoadReport:
+             source: str | os.PathLike[str] | None, strict: bool, fallback: bool, timeout: float,
+             verify: str | None) -> LoadReport:
         """See Client.load."""
         declared = declare_mapping(self._targets.declare(state, writable=True), mapping, source)
         request = self._request(strict)
+        if verify is not None:
+            check_on_host(declared)
+            request.verify_fingerprints = True
         if step is not None:
             request.step = step
         elif source is None:
@@ -63,7 +69,8 @@ class Loader:
             self._lineage.note_load(begun.line, begun.step)
         objects = _decode(begun, data, self._session.rank, self._session.world_size,
                           begun.world_size or self._session.world_size)
-        return _report(begun.step if source is None else None, objects, begun, ended, device)
+        report = _report(begun.step if source is None else None, objects, begun, ended, device)
+        return report if verify is None else dataclasses.replace(report, verified_tensors=ended.verified_tensors)
 
     def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any] | Callable[[], dict[str, Any]],
                 strict: bool, offload: bool, timeout: float) -> LoadReport:
@@ -110,6 +117,8 @@ class Loader:
             data, device = receiver.receive(agent, self._session.incarnation, number, declared, begun, timeout,
                                             self._session.owner, self._session.lease(),
                                             self._session.agent_incarnation, self._session.straggler_reporter("load"))
+            if request.verify_fingerprints:
+                end.fingerprint_parts.extend(fingerprint_parts(declared))
             return begun, self._await_end(end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):
@@ -193,7 +202,7 @@ def _report(step: int | None, objects: dict[str, Any], begun: wire.Message, ende
     path = wire.enum_text("cairn.v1.IoPath", ended.io_path)
     return LoadReport(step, objects, list(begun.missing_names), list(begun.unexpected_names), ended.bytes_read,
                       ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, path,
-                      begun.mapping_report, passed_over, device, wire.transport_text(ended))
+                      begun.mapping_report, passed_over, device, wire.transport_text(ended), begun.mirror)
 
 
 def _decode(begun: wire.Message, data: Sequence[bytes | bytearray], rank: int, world_size: int,

@@ -73,13 +73,13 @@ def save(client: Client, step: SupportsIndex, sharded_state_dict: dict[str, Any]
 
 def load(client: Client, sharded_state_dict: dict[str, Any], step: SupportsIndex | None = None, *,
          source: str | os.PathLike[str] | None = None, device: torch.device | str = "cpu", fallback: bool = True,
-         timeout: float = 1800) -> dict[str, Any]:
+         verify: str | None = None, timeout: float = 1800) -> dict[str, Any]:
     """Loads a step, or a directory of Megatron-core, under the layout of a sharded state dict.
 
     Args:
       client: this rank's; every rank of the job makes the call.
       sharded_state_dict: what this rank wants; tensors that have data are filled in place.
-      step, source, fallback, timeout: as for Client.load.
+      step, source, fallback, verify, timeout: as for Client.load.
       device: of the tensors that have no data.
 
     Returns:
@@ -94,7 +94,7 @@ def load(client: Client, sharded_state_dict: dict[str, Any], step: SupportsIndex
     sharded, local, factories = load_preprocess(sharded_state_dict)
     sharded, _ = extract_sharded_base(sharded)
     wanted = Wanted(sharded, device)
-    report = client._load(wanted.state, step, None, False, source, fallback, timeout)
+    report = client._load(wanted.state, step, None, False, source, fallback, timeout, verify)
     sharded = wanted.put(report)
     result: dict[str, Any] = report.objects.get(_COMMON, {})
     merge(result, local)

@@ -100,14 +100,15 @@ def fingerprint(state_dict: dict[str, Any]) -> dict[str, Fingerprint]:
 
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None = None,
          mapping: MappingLike | None = None, strict: bool = True, *, source: str | os.PathLike[str] | None = None,
-         fallback: bool = True, timeout: float = 1800) -> LoadReport:
+         fallback: bool = True, verify: str | None = None, timeout: float = 1800) -> LoadReport:
     """Calls Client.load for a state dict. It fills the dict's tensors in place and replaces its other values.
 
     A model or optimizer takes them over by torch's set_state_dict, or at once where the dict holds its own tensors.
 
     Args:
       state_dict: as for save(); every rank of the job calls it, with what it wants.
-      step, mapping, strict, source, fallback, timeout: as for Client.load.
+      step, mapping, strict, source, fallback, verify, timeout: as for Client.load. Tensors that are on devices other
+        than CUDA's are compared on the host, before they are copied there.
 
     Returns:
       What was loaded, the objects, and how many bytes were read.
@@ -122,7 +123,8 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
         (a value of the source is an object that only another library's code could make). Tensors on the host may be
         partly filled then, those on devices and other values are as they were.
     """
-    report = fill(client, state_dict, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+    report = fill(client, state_dict, step, mapping, strict, source=source, fallback=fallback, verify=verify,
+                  timeout=timeout)
     if not strict:
         tell_unfilled(report, client.job, client.rank)
     return report
@@ -130,11 +132,11 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
 
 def fill(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None, mapping: MappingLike | None,
          strict: bool, *, source: str | os.PathLike[str] | None, fallback: bool = True,
-         timeout: float = 1800) -> LoadReport:
+         verify: str | None = None, timeout: float = 1800) -> LoadReport:
     """Does what load() does, without a word in the log about what it did not fill."""
     def attempt(form: Form, strict_names: bool) -> LoadReport:
         flat = flatten(state_dict, to_load=True, form=form)
-        report = client._load(flat.state, step, mapping, strict_names, source, fallback, timeout)
+        report = client._load(flat.state, step, mapping, strict_names, source, fallback, timeout, verify)
         missing, unplaced = flat.put(report.objects, report.missing)
         if strict and (missing or unplaced):
             where = os.fspath(source) if source is not None else f"{client.job}@{report.step}"

@@ -184,7 +184,7 @@ class CheckpointManager:
 
     def restore_or_initialize(self, state: dict[str, Any], *, step: SupportsIndex | str | None = None,
                               strict: bool = True, mapping: Any = None, source: Any = None, fallback: bool = True,
-                              timeout: float = 1800) -> int | None:
+                              verify: str | None = None, timeout: float = 1800) -> int | None:
         """Loads the job's latest checkpoint, or that of `step`, into the state. Every rank must call it.
 
         If the latest one turns out to be damaged, the next older one is loaded, and a warning names both.
@@ -198,7 +198,7 @@ class CheckpointManager:
           state: as for step(), but no function.
           step: the committed step to go back to, or its tag. The training goes on from it, and later steps are
             superseded (docs/retention.md); a warning names them.
-          strict, mapping, source, timeout: as for Client.load.
+          strict, mapping, source, verify, timeout: as for Client.load.
           fallback: False: a damaged checkpoint is an error. It is one in any case with `step`, with a mapping, and
             without `strict`, because a tensor that the older one lacks would keep values of the damaged one.
 
@@ -230,7 +230,7 @@ class CheckpointManager:
                 names, report = _fill(gathered, several_names=mapping is None and gathered.has_modules(), strict=strict,
                                       attempt=lambda strict: save_load.load(
                                           self._client, gathered.state, step, mapping, strict, source=source,
-                                          fallback=fallback, timeout=timeout))
+                                          fallback=fallback, verify=verify, timeout=timeout))
             except Error as error:
                 if gathered.has_made() and error.reason == "MISSING_NAMES":
                     return fill(step, stored, make=False)  # all ranks have this error

@@ -1,4 +1,4 @@
-#include "agent/writer/item_summary.h"
+#include "common/format/item_summary.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // Computes the summaries of a file's tensors in one pass over the data. The data comes in pieces, which may begin and
 // end anywhere, also within an element, and may be processed in any order.
-#ifndef CAIRN_AGENT_WRITER_ITEM_SUMMARY_H_
-#define CAIRN_AGENT_WRITER_ITEM_SUMMARY_H_
+#ifndef CAIRN_COMMON_FORMAT_ITEM_SUMMARY_H_
+#define CAIRN_COMMON_FORMAT_ITEM_SUMMARY_H_
 
 #include <cstdint>
 #include <span>
@@ -41,4 +41,4 @@ class ItemSummarizer {
 
 }  // namespace cairn
 
-#endif  // CAIRN_AGENT_WRITER_ITEM_SUMMARY_H_
+#endif  // CAIRN_COMMON_FORMAT_ITEM_SUMMARY_H_

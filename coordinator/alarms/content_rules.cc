@@ -1,0 +1,159 @@
+#include "coordinator/alarms/content_rules.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/name_pattern.h"
+#include "coordinator/alarms/counter_rules.h"
+#include "coordinator/alarms/name_groups.h"
+#include "coordinator/alarms/tensor_measures.h"
+
+namespace cairn {
+namespace {
+
+using Kind = TensorRole::Kind;
+
+// Weights that have changed so often together are tied.
+constexpr uint32_t kChangesToBeTied = 5;
+// What an alarm names of equal tensors.
+constexpr size_t kMostPairs = 4;
+
+}  // namespace
+
+void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
+  std::vector<std::string> names;
+  size_t moments = 0;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr) continue;
+    const TensorStatistics& was = pair.before->summary.statistics;
+    if (was.zeros >= static_cast<uint64_t>(Elements(*pair.before)) / 2 + 1 || Norm(*pair.before) < 1e-18) continue;
+    ++moments;
+    // Within a run, the moments of one shard, or of some rows, may be reset. A new one may have an optimizer of its
+    // own, whose moments are zeros where it has seen no gradient yet.
+    const auto elements = static_cast<uint64_t>(Elements(*pair.now));
+    const uint64_t zeros = pair.now->summary.statistics.zeros;
+    const bool some = states.same_line() && zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1;
+    if (some || IsZero(*pair.now)) names.push_back(pair.now->name);
+  }
+  // A training that begins anew with an optimizer of its own has all of them at 0.
+  if (names.empty() || (!states.same_line() && names.size() == moments)) return;
+  alarms.push_back({std::string(alarm::kZeroMoments),
+                    absl::StrCat("zeros that were none at ", states.Before(), ": ", NameGroups(names))});
+}
+
+void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
+  std::vector<std::string> names;
+  uint64_t elements = 0;
+  for (const TensorPair& pair : states.tensors) {
+    const uint64_t count = pair.now->summary.statistics.non_finite;
+    if (count == 0 || pair.before == nullptr) continue;
+    // What is infinite from the first save on, as a mask is, is meant.
+    if (pair.before->summary.statistics.non_finite > 0 && !states.before->Raised(alarm::kNonFinite)) continue;
+    names.push_back(pair.now->name);
+    elements += count;
+  }
+  if (names.empty()) return;
+  alarms.push_back({std::string(alarm::kNonFinite),
+                    absl::StrCat(elements, elements == 1 ? " element is" : " elements are", " NaN or infinite, ",
+                                 states.before->Raised(alarm::kNonFinite) ? "as some were at " : "and none was at ",
+                                 states.Before(), ": ", NameGroups(names))});
+}
+
+// Names, shapes and dtypes, within one run.
+void FindDrift(const StatePairs& states, std::vector<Alarm>& alarms) {
+  if (!states.same_line()) return;
+  std::string text;
+  std::vector<std::string> gone = states.gone;
+  for (const StateSummary::Object& object : states.before->objects) {
+    if (CountsOn(object.name) &&
+        !std::ranges::binary_search(states.now->objects, object.name, {}, &StateSummary::Object::name)) {
+      gone.push_back(object.name);
+    }
+  }
+  if (!states.other_kinds.empty())
+    text = absl::StrCat("another shape or dtype than at ", states.Before(), ": ", NameGroups(states.other_kinds));
+  if (!gone.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "not there any more since ", states.Before(), ": ",
+                    NameGroups(gone));
+  }
+  if (!text.empty()) alarms.push_back({std::string(alarm::kStateDrift), text});
+}
+
+// Experts, layers or stages that have become equal.
+void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
+  struct Class {
+    std::vector<size_t> tensors;
+  };
+  absl::flat_hash_map<uint64_t, Class> classes;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorStatistics& statistics = states.tensors[i].now->summary.statistics;
+    // Whole numbers are equal by chance.
+    if (!IsFloat(states.tensors[i].now->dtype) || statistics.min >= statistics.max) continue;
+    if (states.tensors[i].before == nullptr || Elements(*states.tensors[i].now) < kElementsToJudge) continue;
+    classes[states.tensors[i].now->summary.fingerprint_parts].tensors.push_back(i);
+  }
+  std::vector<std::string> pairs;
+  for (const auto& entry : classes) {
+    const std::vector<size_t>& equal = entry.second.tensors;
+    const StateSummary::Tensor& first = *states.tensors[equal[0]].now;
+    for (size_t k = 1; k < equal.size(); ++k) {
+      const TensorPair& other = states.tensors[equal[k]];
+      if (!other.now->SameBytes(first)) continue;
+      const bool were = other.before->SameBytes(*states.tensors[equal[0]].before);
+      if (were && !states.before->Raised(alarm::kEqualTensors)) continue;
+      if (PatternOf(other.now->name) != PatternOf(first.name)) continue;
+      pairs.push_back(absl::StrCat(first.name, " = ", other.now->name));
+    }
+  }
+  if (pairs.empty()) return;
+  std::sort(pairs.begin(), pairs.end());
+  const size_t count = pairs.size();
+  pairs.resize(std::min<size_t>(count, kMostPairs));
+  alarms.push_back(
+      {std::string(alarm::kEqualTensors),
+       absl::StrCat("bit for bit equal, and different ",
+                    states.before->Raised(alarm::kEqualTensors) ? "before " : "at ", states.Before(), ": ",
+                    absl::StrJoin(pairs, ", "),
+                    count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "")});
+}
+
+void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
+  absl::flat_hash_map<uint64_t, std::vector<size_t>> classes;  // by what they were
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr) continue;
+    const TensorStatistics& statistics = pair.before->summary.statistics;
+    if (Elements(*pair.now) < kElementsToJudge || statistics.min >= statistics.max) continue;
+    if (pair.before->history.changes < kChangesToBeTied) continue;
+    // An average may begin as a copy that follows the weights.
+    if (FollowedBy(pair.now->name) != Follower::kNone) continue;
+    classes[pair.before->summary.fingerprint_parts].push_back(i);
+  }
+  std::vector<std::string> pairs;
+  for (const auto& entry : classes) {
+    const std::vector<size_t>& equal = entry.second;
+    const TensorPair& first = states.tensors[equal[0]];
+    for (size_t k = 1; k < equal.size(); ++k) {
+      const TensorPair& other = states.tensors[equal[k]];
+      // Those that were tied have the same history.
+      if (!other.before->SameBytes(*first.before) || other.before->history != first.before->history) continue;
+      if (!other.now->SameBytes(*first.now)) pairs.push_back(absl::StrCat(first.now->name, " = ", other.now->name));
+    }
+  }
+  if (pairs.empty()) return;
+  std::sort(pairs.begin(), pairs.end());
+  const size_t count = pairs.size();
+  pairs.resize(std::min<size_t>(count, kMostPairs));
+  alarms.push_back(
+      {std::string(alarm::kUntied),
+       absl::StrCat("different, and bit for bit equal in each save before: ", absl::StrJoin(pairs, ", "),
+                    count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "")});
+}
+
+}  // namespace cairn

@@ -1,0 +1,26 @@
+// Rules on what counts, and on generators of random numbers.
+#ifndef CAIRN_COORDINATOR_ALARMS_COUNTER_RULES_H_
+#define CAIRN_COORDINATOR_ALARMS_COUNTER_RULES_H_
+
+#include <string>
+#include <vector>
+
+#include "common/format/alarm.h"
+#include "coordinator/alarms/state_pairs.h"
+
+namespace cairn {
+
+// Returns true for the name of an object that counts on in each save: a data loader's position, a schedule, progress.
+bool CountsOn(const std::string& name);
+
+// Both append to `alarms`, and are pure.
+
+// Of a step that is not the one before it again: objects that stand still or have an older value, and counts that went
+// back (kCounterStopped).
+void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms);
+// Generators of random numbers that differed between ranks, and do not any more (kEqualRandomStates).
+void FindEqualRandomStates(const StatePairs& states, std::vector<Alarm>& alarms);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_ALARMS_COUNTER_RULES_H_

@@ -1,0 +1,193 @@
+#include "coordinator/alarms/movement_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/alarms/name_groups.h"
+#include "coordinator/alarms/tensor_measures.h"
+
+namespace cairn {
+namespace {
+
+using Kind = TensorRole::Kind;
+
+// A tensor that has changed so often has shown how it moves.
+constexpr uint32_t kChangesToKnowMovement = 5;
+// A tensor that moves by this share of its norm, and by this multiple of what it has moved so far, has jumped.
+constexpr double kJump = 0.5;
+constexpr double kJumpFactor = 4;
+// Two tensors that have nothing in common are farther apart than this share of their norm.
+constexpr double kUnrelated = 1.2;
+constexpr int64_t kElementsToBeUnrelated = 1024;
+// An element that is so much larger than any before it is a flipped bit, or an overflow.
+constexpr double kOutlier = 1000;
+
+// Returns the numbers of the weights that are judged by how far they move. If the names say which weights an
+// optimizer trains, it is these, under all names of a tied one: other tensors of the program, such as statistics and
+// queues, may move as they like.
+std::vector<size_t> MovingWeights(const StatePairs& states) {
+  std::set<size_t> trained;
+  std::set<uint64_t> trained_bytes;  // of the step before
+  for (const TensorRole& role : states.roles) {
+    if (role.kind != Kind::kMoment || role.weight < 0) continue;
+    trained.insert(static_cast<size_t>(role.weight));
+    const StateSummary::Tensor* before = states.tensors[static_cast<size_t>(role.weight)].before;
+    if (before != nullptr) trained_bytes.insert(before->summary.fingerprint_parts);
+  }
+  std::vector<size_t> weights;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr || !pair.changed) continue;
+    if (trained.empty() ? absl::StrContains(pair.now->name, "running_")
+                        : !trained.contains(i) && !trained_bytes.contains(pair.before->summary.fingerprint_parts)) {
+      continue;
+    }
+    if (Elements(*pair.now) < kElementsToJudge || pair.now->summary.statistics.non_finite > 0) continue;
+    if (pair.before->history.changes >= kChangesToKnowMovement) weights.push_back(i);
+  }
+  return weights;
+}
+
+// What became all zeros by a jump is wrong as long as it is so.
+void FindStillZero(const StatePairs& states, std::vector<Alarm>& alarms) {
+  if (!states.before->Raised(alarm::kJump)) return;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr || pair.before->history.changes < 3) continue;
+    if (IsZero(*pair.now) && Elements(*pair.now) >= kElementsToJudge) names.push_back(pair.now->name);
+  }
+  if (!names.empty())
+    alarms.push_back({std::string(alarm::kJump), absl::StrCat("all zeros still: ", NameGroups(names))});
+}
+
+std::string HowItMoved(const TensorPair& pair) {
+  const double was = Norm(*pair.before), is = Norm(*pair.now);
+  if (LargestMagnitude(*pair.now) > kOutlier * LargestMagnitude(*pair.before)) {
+    return absl::StrFormat("has an element of %.3g, and had none above %.3g", LargestMagnitude(*pair.now),
+                           LargestMagnitude(*pair.before));
+  }
+  std::string text = absl::StrFormat("moved by %.2g of its norm, and by %.2g at most before", pair.distance,
+                                     pair.before->history.movement);
+  if (IsZero(*pair.now)) return text + "; it is all zeros now";
+  if (Variance(*pair.now) < 1e-6 * Variance(*pair.before)) return text + "; all its elements are nearly equal now";
+  if (is > 2 * was || is < was / 2) return absl::StrFormat("%s; its norm was %.3g and is %.3g", text, was, is);
+  return text + "; its norm is about the same, as if its elements had changed places or were another tensor's";
+}
+
+// A moment that moves by this share of its norm, and by this multiple of what it has moved so far, has left its place.
+constexpr double kLeft = 0.3;
+constexpr double kLeftFactor = 1.5;
+// It is another one's, if the other one's was nearer by this factor. A sketch says so by chance in one of 8000 cases;
+// of two moments, or of a circle of them, in none.
+constexpr double kNearer = 4;
+// So many of one shape are compared with each other.
+constexpr size_t kMostCompared = 1024;
+
+// Returns the number of the moment whose place before is where moment `i` is now; nothing if there is none.
+std::optional<size_t> CameFrom(const StatePairs& states, size_t i, const std::vector<size_t>& alike) {
+  const TensorPair& moment = states.tensors[i];
+  const double moved = Distance(*moment.before, *moment.now);
+  for (const size_t k : alike) {
+    if (k == i || states.roles[k].key != states.roles[i].key) continue;
+    const StateSummary::Tensor& other = *states.tensors[k].before;
+    if (std::abs(Norm(other) - Norm(*moment.now)) * kNearer > moved) continue;
+    if (Distance(other, *moment.now) * kNearer < moved) return k;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
+  const std::vector<size_t> weights = MovingWeights(states);
+  // With more training between two saves, or a higher rate, all weights move farther than before.
+  std::vector<double> ratios;
+  for (const size_t i : weights) {
+    const double movement = static_cast<double>(states.tensors[i].before->history.movement);
+    if (movement > 0) ratios.push_back(states.tensors[i].distance / movement);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  const double usual = ratios.empty() ? 1 : std::max(1.0, ratios[(ratios.size() - 1) / 2]);
+  std::vector<std::string> names;
+  std::string example;
+  double farthest = 0;
+  for (const size_t i : weights) {
+    const TensorPair& pair = states.tensors[i];
+    const double movement = static_cast<double>(pair.before->history.movement);
+    const bool far = pair.distance > kJump && pair.distance > kJumpFactor * usual * movement;
+    // Most weights may be wrong.
+    const bool unrelated = pair.distance > kUnrelated && pair.distance > kJumpFactor * movement &&
+                           Elements(*pair.now) >= kElementsToBeUnrelated;
+    const double magnitude = LargestMagnitude(*pair.before);
+    const bool outlier = magnitude > 0 && LargestMagnitude(*pair.now) > kOutlier * magnitude;
+    if (!far && !unrelated && !outlier) continue;
+    names.push_back(pair.now->name);
+    if (!example.empty() && pair.distance <= farthest) continue;
+    farthest = pair.distance;
+    example = absl::StrCat(pair.now->name, " ", HowItMoved(pair));
+  }
+  if (names.empty()) return FindStillZero(states, alarms);
+  alarms.push_back({std::string(alarm::kJump), absl::StrCat("moved farther since ", states.Before(),
+                                                            " than ever before: ", NameGroups(names), "; ", example)});
+}
+
+void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
+  std::vector<std::string> negative, misplaced;
+  std::map<std::pair<DType, Shape>, std::vector<size_t>> moments;  // of floating-point numbers
+  std::vector<size_t> left;
+  size_t judged = 0, shrunk = 0;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr || !IsFloat(pair.now->dtype)) continue;
+    const TensorStatistics &was = pair.before->summary.statistics, &is = pair.now->summary.statistics;
+    if (IsSquared(states.roles[i].key) && was.min >= 0 && was.max > 0 && is.min < 0) negative.push_back(pair.now->name);
+    if (Elements(*pair.now) < kElementsToJudge || was.non_finite > 0 || is.non_finite > 0) continue;
+    moments[{pair.now->dtype, pair.now->shape}].push_back(i);
+    ++judged;
+    shrunk += Norm(*pair.now) < Norm(*pair.before) / 2;
+    if (pair.changed && pair.before->history.changes >= kChangesToKnowMovement && pair.distance > kLeft &&
+        pair.distance > kLeftFactor * static_cast<double>(pair.before->history.movement)) {
+      left.push_back(i);
+    }
+  }
+  // An optimizer that begins anew has small moments, which are near to each other.
+  if (shrunk * 2 > judged) left.clear();
+  std::map<size_t, size_t> came_from;
+  for (size_t n = 0; n < left.size() && n < kMostCompared; ++n) {
+    const TensorPair& pair = states.tensors[left[n]];
+    std::vector<size_t>& alike = moments[{pair.now->dtype, pair.now->shape}];
+    if (alike.size() > kMostCompared) alike.resize(kMostCompared);
+    const std::optional<size_t> from = CameFrom(states, left[n], alike);
+    if (from.has_value()) came_from.emplace(left[n], *from);
+  }
+  std::string example;
+  for (const auto& [moment, from] : came_from) {
+    if (!came_from.contains(from)) continue;  // that one is where it was
+    const std::string& name = states.tensors[moment].now->name;
+    if (example.empty()) example = absl::StrCat(name, " is nearly what ", states.tensors[from].now->name, " was");
+    misplaced.push_back(name);
+  }
+  std::string text;
+  if (!misplaced.empty()) {
+    text = absl::StrCat("moments are where those of other weights were at ", states.Before(), ": ",
+                        NameGroups(misplaced), "; ", example);
+  }
+  if (!negative.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "squared moments have negative elements, and had none at ",
+                    states.Before(), ": ", NameGroups(negative));
+  }
+  if (!text.empty()) alarms.push_back({std::string(alarm::kWrongPlace), text});
+}
+
+}  // namespace cairn

@@ -1,0 +1,21 @@
+// Rules on how far tensors move.
+#ifndef CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_
+#define CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_
+
+#include <vector>
+
+#include "common/format/alarm.h"
+#include "coordinator/alarms/state_pairs.h"
+
+namespace cairn {
+
+// Appends to `alarms` if weights moved farther than ever before, or have become all zeros that way (kJump). Pure.
+void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms);
+
+// Appends to `alarms` if moments of an optimizer are in each other's place (kWrongPlace): squared ones have negative
+// elements, or they have moved far from what they were and are near to what those of another weight were. Pure.
+void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_

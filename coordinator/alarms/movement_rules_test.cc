@@ -1,0 +1,135 @@
+#include "coordinator/alarms/movement_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/alarms/testing/training.h"
+
+namespace cairn {
+namespace {
+
+using MovementRulesTest = AlarmsTest;
+
+TEST_F(MovementRulesTest, ATransposedMatrix) {
+  Go();
+  training_.Train();
+  std::vector<float>& weight = training_["model.layers.4.weight"];
+  const std::vector<float> was = weight;
+  for (size_t i = 0; i < 32; ++i) {
+    for (size_t j = 0; j < 32; ++j) weight[j * 32 + i] = was[i * 32 + j];
+  }
+  ExpectOne(Save(), alarm::kJump, {"model.layers.4.weight", "changed places"});
+}
+
+TEST_F(MovementRulesTest, TwoWeightsThatChangePlaces) {
+  Go();
+  training_.Train();
+  std::swap(training_["model.layers.4.weight"], training_["model.layers.5.weight"]);
+  ExpectOne(Save(), alarm::kJump, {"model.layers.*.weight (2)", "changed places"});
+}
+
+TEST_F(MovementRulesTest, AWeightThatIsAllZeros) {
+  Go();
+  training_.Train();
+  std::ranges::fill(training_["model.layers.4.weight"], 0.0f);
+  ExpectOne(Save(), alarm::kJump, {"all zeros now"});
+  training_.moves = [](const std::string& name) { return name != "model.layers.4.weight"; };
+  training_.Train();
+  EXPECT_TRUE(Save().contains(std::string(alarm::kJump))) << "it is so still";
+}
+
+TEST_F(MovementRulesTest, AFlippedBitOfAnExponent) {
+  Go();
+  training_.Train();
+  training_["model.layers.4.weight"][3] = 3.4e37f;
+  ExpectOne(Save(), alarm::kJump, {"model.layers.4.weight has an element of 3.4e+37"});
+}
+
+// More training lies between two saves than ever before.
+TEST_F(MovementRulesTest, SavesAtUnevenDistances) {
+  Go(12);
+  for (int i = 0; i < 2000; ++i) training_.Train();
+  EXPECT_EQ(Save(), None());
+}
+
+// All weights are wrong.
+TEST_F(MovementRulesTest, AnotherModel) {
+  Go();
+  training_.Train();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    std::ranges::reverse(training_["model.layers." + std::to_string(layer) + ".weight"]);
+  }
+  ExpectOne(Save(), alarm::kJump, {"model.layers.*.weight ("});
+}
+
+TEST_F(MovementRulesTest, AWeightThatExplodes) {
+  Go();
+  training_.Train();
+  for (float& value : training_["model.layers.4.weight"]) value *= 40;
+  ExpectOne(Save(), alarm::kJump, {"its norm was"});
+}
+
+// A training that moves far from the begin on.
+TEST_F(MovementRulesTest, ALargeLearningRate) {
+  training_.step_size = 0.8f;
+  Go(30);
+}
+
+// The second moments, which move slowly.
+class MisplacedMomentsTest : public AlarmsTest {
+ protected:
+  static std::string Second(int layer) {
+    return "optimizer.state.layers." + std::to_string(layer) + ".weight.exp_avg_sq";
+  }
+  // Trains with second moments as Adam has them.
+  void Settle() {
+    for (int layer = 0; layer < Training::kLayers; ++layer) {
+      for (float& value : training_[Second(layer)]) value = std::abs(value) + 1e-6f * static_cast<float>(layer + 1);
+    }
+    training_.moves = [](const std::string& name) { return !name.ends_with("exp_avg_sq"); };
+    for (int save = 0; save < 8; ++save) {
+      Fade();
+      Go(1);
+    }
+    Fade();
+    training_.Train();
+  }
+
+ private:
+  void Fade() {
+    for (int layer = 0; layer < Training::kLayers; ++layer) {
+      for (float& value : training_[Second(layer)]) value *= 0.99f;
+    }
+  }
+};
+
+TEST_F(MisplacedMomentsTest, MomentsOfTwoWeightsThatChangePlaces) {
+  Settle();
+  std::swap(training_[Second(2)], training_[Second(5)]);
+  ExpectOne(Save(), alarm::kWrongPlace,
+            {"optimizer.state.layers.*.weight.exp_avg_sq (2)", Second(2) + " is nearly what " + Second(5) + " was"});
+}
+
+TEST_F(MisplacedMomentsTest, TheOtherMoment) {
+  Settle();
+  std::swap(training_[Second(2)], training_["optimizer.state.layers.2.weight.exp_avg"]);
+  ExpectOne(Save(), alarm::kWrongPlace, {"negative elements", Second(2)});
+}
+
+// A batch has large gradients.
+TEST_F(MisplacedMomentsTest, ASpike) {
+  Settle();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    for (float& value : training_[Second(layer)]) value *= 50;
+  }
+  EXPECT_EQ(Save(), None());
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,53 @@
+// Finds in a step and the one before it what belongs together by name, what has changed, and how far it has moved.
+#ifndef CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_
+#define CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_
+
+#include <string>
+#include <vector>
+
+#include "coordinator/alarms/state_summary.h"
+#include "coordinator/alarms/tensor_roles.h"
+
+namespace cairn {
+
+struct TensorPair {
+  const StateSummary::Tensor* now = nullptr;
+  const StateSummary::Tensor* before = nullptr;  // null: there was none of this name, dtype and shape
+  bool changed = false;
+  double distance = 0;    // as a share of the norm; of one that has changed
+  bool returned = false;  // it has changed back to what it was before it had changed last
+
+  // It changed in each save until now.
+  bool steady() const { return before != nullptr && before->history.steady(); }
+  // It did so, and chance does not explain that it stands still.
+  bool expected() const;
+};
+
+struct ObjectPair {
+  const StateSummary::Object* now = nullptr;
+  const StateSummary::Object* before = nullptr;  // never null
+  bool changed = false;
+  bool returned = false;  // it has changed back to one of ObjectHistory::earlier
+};
+
+// A value type. The two steps must outlive it.
+struct StatePairs {
+  const StateSummary* before = nullptr;
+  const StateSummary* now = nullptr;
+  std::vector<TensorRole> roles;         // by tensor of `now`
+  std::vector<TensorPair> tensors;       // by tensor of `now`
+  std::vector<ObjectPair> objects;       // those that both have
+  std::vector<std::string> gone;         // tensors that only `before` has
+  std::vector<std::string> other_kinds;  // tensors whose dtype or shape is another one
+
+  bool same_line() const { return now->line == before->line; }
+  // Names the step before.
+  std::string Before() const;
+};
+
+// Matches the steps, and sets the histories of `now`, which go on from those of `before`. Pure.
+StatePairs MatchStates(const StateSummary& before, StateSummary& now);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_

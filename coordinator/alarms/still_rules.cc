@@ -1,0 +1,217 @@
+#include "coordinator/alarms/still_rules.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/alarms/name_groups.h"
+#include "coordinator/alarms/stale_ranks.h"
+#include "coordinator/alarms/tensor_measures.h"
+
+namespace cairn {
+namespace {
+
+using Kind = TensorRole::Kind;
+
+// An average that has changed so often changes in each save.
+constexpr uint32_t kChangesToKnowFollower = 5;
+// A weight that moved by this share of what it has moved before does not come to rest by itself.
+constexpr float kAtOnce = 0.5f;
+
+// Returns the state of an optimizer whose names do not say to which weights it belongs, if all of it stands still
+// while weights move.
+std::vector<std::string> FrozenWithoutNames(const StatePairs& states) {
+  std::vector<std::string> still;
+  bool weights = false;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    weights = weights || (states.roles[i].kind == Kind::kWeight && pair.steady() && pair.changed);
+    if ((states.roles[i].kind != Kind::kMoment && states.roles[i].kind != Kind::kStep) || !pair.expected()) continue;
+    if (pair.changed) return {};
+    still.push_back(pair.now->name);
+  }
+  return weights ? still : std::vector<std::string>();
+}
+
+// Returns which moments of all weights stand still, such as "exp_avg", while weights and other moments move.
+std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uint32_t>& told) {
+  struct Key {
+    size_t still = 0, moving = 0;
+  };
+  std::map<std::string_view, Key> keys;
+  bool weights = false;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    const TensorRole& role = states.roles[i];
+    weights = weights || (role.kind == Kind::kWeight && pair.steady() && pair.changed);
+    if ((role.kind != Kind::kMoment && role.kind != Kind::kStep) || !pair.expected() ||
+        told.contains(static_cast<uint32_t>(i)))
+      continue;
+    if (role.key.starts_with("max_")) continue;  // a maximum stands still as the gradients fall
+    ++(pair.changed ? keys[role.key].moving : keys[role.key].still);
+  }
+  const bool others = std::ranges::any_of(keys, [](const auto& entry) { return entry.second.moving > 0; });
+  std::vector<std::string> frozen;
+  for (const auto& [name, key] : keys) {
+    if (weights && others && key.moving == 0 && key.still > 0) frozen.emplace_back(name);
+  }
+  return frozen;
+}
+
+// Returns whether these weights were at rest at once. With a learning rate that falls to 0, they move less and less
+// before.
+bool StoppedAtOnce(const StatePairs& states, const std::vector<uint32_t>& weights) {
+  const auto at_once = std::ranges::count_if(weights, [&](uint32_t weight) {
+    const TensorHistory& history = states.tensors[weight].before->history;
+    return history.last_movement >= kAtOnce * history.movement;
+  });
+  return static_cast<size_t>(at_once) * 4 >= weights.size() * 3;
+}
+
+// A weight moves and its optimizer's state does not, or the other way round.
+void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, const std::set<uint32_t>& told) {
+  struct Kept {
+    size_t moments = 0, still = 0;
+  };
+  absl::flat_hash_map<int32_t, Kept> kept;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorRole& role = states.roles[i];
+    if (role.weight < 0 || (role.kind != Kind::kMoment && role.kind != Kind::kStep)) continue;
+    if (!states.tensors[i].expected() || told.contains(static_cast<uint32_t>(i))) continue;
+    Kept& of = kept[role.weight];
+    ++of.moments;
+    of.still += states.tensors[i].changed ? 0 : 1;
+  }
+  std::vector<std::string> frozen;
+  std::vector<uint32_t> stale;
+  size_t moving = 0;
+  if (kept.empty()) frozen = FrozenWithoutNames(states);
+  for (const auto& [weight, of] : kept) {
+    const TensorPair& pair = states.tensors[static_cast<size_t>(weight)];
+    if (pair.before == nullptr) continue;
+    moving += pair.changed;
+    if (pair.changed && of.still == of.moments) frozen.push_back(pair.now->name);
+    if (!pair.changed && of.still == 0 && pair.expected() && !IsNarrow(pair.now->dtype) &&
+        pair.before->history.movement > kMovementThatRounds && !told.contains(static_cast<uint32_t>(weight))) {
+      stale.push_back(static_cast<uint32_t>(weight));
+    }
+  }
+  std::sort(frozen.begin(), frozen.end());
+  std::sort(stale.begin(), stale.end());
+  if (!frozen.empty()) {
+    alarms.push_back({std::string(alarm::kFrozenOptimizer),
+                      absl::StrCat("the optimizer's state is bit for bit that of ", states.Before(),
+                                   " for weights that changed: ", NameGroups(frozen))});
+  } else if (const std::vector<std::string> keys = FrozenKeys(states, told); !keys.empty()) {
+    alarms.push_back({std::string(alarm::kFrozenOptimizer),
+                      absl::StrCat("a part of the optimizer's state is bit for bit that of ", states.Before(),
+                                   " for all weights, and the rest of it changed: ", absl::StrJoin(keys, ", "))});
+  }
+  // With a learning rate of 0, or one that float32 rounds away, weights stand still too: then most of them do.
+  if (!stale.empty() && (moving > stale.size() || (stale.size() >= 2 && StoppedAtOnce(states, stale)))) {
+    std::vector<std::string> names;
+    for (const uint32_t weight : stale) names.push_back(states.tensors[weight].now->name);
+    alarms.push_back({std::string(alarm::kStaleTensor),
+                      absl::StrCat("weights are bit for bit those of ", states.Before(),
+                                   " though the optimizer's state for them changed: ", NameGroups(names))});
+  }
+}
+
+// All averages of weights, or all statistics of normalizing layers, stand still while weights move.
+void FindStaleFollowers(const StatePairs& states, std::vector<Alarm>& alarms, const std::set<uint32_t>& told) {
+  std::map<Follower, std::vector<std::string>> still;
+  std::set<Follower> moving;
+  bool weights = false;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || !pair.expected()) continue;
+    const Follower follower = FollowedBy(pair.now->name);
+    if (follower == Follower::kNone) {
+      weights = weights || pair.changed;
+    } else if (pair.changed) {
+      moving.insert(follower);
+    } else if (pair.before->history.changes >= kChangesToKnowFollower && !told.contains(static_cast<uint32_t>(i)) &&
+               pair.before->history.movement > kMovementThatRounds) {
+      still[follower].push_back(pair.now->name);
+    }
+  }
+  for (const auto& [follower, names] : still) {
+    if (!weights || moving.contains(follower)) continue;
+    alarms.push_back({std::string(alarm::kStaleTensor),
+                      absl::StrCat(follower == Follower::kAverage ? "averages of weights" : "running statistics",
+                                   " are bit for bit those of ", states.Before(),
+                                   " though the weights changed: ", NameGroups(names))});
+  }
+}
+
+// Bytes of two saves before are there again.
+void FindReturned(const StatePairs& states, std::vector<Alarm>& alarms) {
+  std::vector<std::string> names;
+  std::set<int32_t> ranks;
+  for (const TensorPair& pair : states.tensors) {
+    if (!pair.returned || !pair.expected() || pair.before->history.returns > 0) continue;
+    const TensorStatistics& statistics = pair.now->summary.statistics;
+    // Few numbers, and whole ones, are the same again by chance.
+    if (!IsFloat(pair.now->dtype) || Elements(*pair.now) < kElementsToJudge || statistics.min >= statistics.max)
+      continue;
+    if (pair.before->history.movement <= kMovementThatRounds) continue;
+    names.push_back(pair.now->name);
+    for (uint32_t k = 0; k < pair.now->shard_count; ++k) {
+      ranks.insert(states.now->shards[pair.now->first_shard + k].rank);
+    }
+  }
+  if (names.empty()) return;
+  const std::string by = ranks.size() < states.now->world_size ? absl::StrCat(", written by ", RankNames(ranks)) : "";
+  alarms.push_back({std::string(alarm::kReturned), absl::StrCat("bit for bit what they were at the save before ",
+                                                                states.Before(), by, ": ", NameGroups(names))});
+}
+
+}  // namespace
+
+// The step is the one before it again.
+void FindSameStep(const StatePairs& states, std::vector<Alarm>& alarms) {
+  size_t steady = 0;
+  uint32_t run = UINT32_MAX, longest = 0;
+  for (const TensorPair& pair : states.tensors) {
+    if (pair.before == nullptr) continue;
+    if (pair.changed) return;
+    if (pair.before->history.changes < 3) continue;
+    ++steady;
+    run = std::min(run, pair.now->history.unchanged);
+    longest = std::max(longest, pair.before->history.longest_unchanged);
+  }
+  if (steady == 0) return;
+  size_t objects = 0;
+  bool counts = false;  // an object of those that always change has changed: the trainer counts on
+  for (const ObjectPair& pair : states.objects) {
+    if (!pair.before->history.steady()) continue;
+    ++objects;
+    counts = counts || pair.changed;
+  }
+  // Saves within one step of the optimizer are equal too, as are those around a step that was skipped.
+  const bool for_long = run >= 2 && run > 2 * longest;
+  const bool whole = objects > 0 && !counts;
+  if (!whole && !(for_long && run == std::max(2U, 2 * longest + 1))) return;
+  alarms.push_back({std::string(alarm::kSameStep),
+                    absl::StrCat("all ", steady, steady == 1 ? " tensor" : " tensors", " that used to change",
+                                 whole ? " and all objects that used to" : "", " are bit for bit those of ",
+                                 states.Before(), run > 1 ? absl::StrCat(", for ", run, " saves now") : "")});
+}
+
+void FindStaleState(const StatePairs& states, std::vector<Alarm>& alarms) {
+  const std::set<uint32_t> told = FindStaleRanks(states, alarms);
+  FindStaleTensors(states, alarms, told);
+  // Each kind of alarm is raised once.
+  const bool stale = std::ranges::any_of(alarms, [](const Alarm& each) { return each.kind == alarm::kStaleTensor; });
+  if (!stale) FindStaleFollowers(states, alarms, told);
+  FindReturned(states, alarms);
+}
+
+}  // namespace cairn
