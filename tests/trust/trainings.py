@@ -375,8 +375,8 @@ def bfloat16_weights() -> Iterator[State]:
 
 
 TRAININGS = {each.__name__: each for each in (
-    dense, settled, cosine_to_zero, mixture, low_rank, moving_average, accumulation, warm_up, rate_zero, plain_sgd, mu_p,
-    tied, batch_norm, scaler_skips, resumed, fine_tuning, quantized, bfloat16_weights)}
+    dense, settled, cosine_to_zero, mixture, low_rank, moving_average, accumulation, warm_up, rate_zero, plain_sgd,
+    mu_p, tied, batch_norm, scaler_skips, resumed, fine_tuning, quantized, bfloat16_weights)}
 
 
 def states_of(name: str, seed: int = 0) -> Iterator[State]:
