@@ -224,6 +224,10 @@ void AddGroups(Table& table, const std::vector<ComparedName>& names) {
   }
 }
 
+size_t UnreadCount(const std::vector<ComparedName>& names) {
+  return static_cast<size_t>(std::ranges::count_if(names, [](const ComparedName& name) { return name.by_fingerprint; }));
+}
+
 void Print(const std::vector<ComparedName>& names, const Side& first, const Side& second, bool all, size_t differing) {
   Table table({"NAME", "DIFFERENCE", "FIRST", "SECOND", "WHAT"});
   if (!all && differing > kMostRows) {
@@ -235,8 +239,14 @@ void Print(const std::vector<ComparedName>& names, const Side& first, const Side
   }
   if (all || differing > 0) table.Print(stdout);
   if (differing == 0) {
-    std::printf("%s %s and %s: %s, bit for bit\n", Coloured(stdout, Colour::kGreen, "equal").c_str(),
-                first.name.c_str(), second.name.c_str(), Counted(names.size(), "name").c_str());
+    const size_t unread = UnreadCount(names);
+    std::printf("%s %s and %s: %s, bit for bit%s\n", Coloured(stdout, Colour::kGreen, "equal").c_str(),
+                first.name.c_str(), second.name.c_str(), Counted(names.size(), "name").c_str(),
+                unread == 0 ? ""
+                            : absl::StrCat("; ", unread,
+                                           " by the fingerprints of both manifests, without reading their files "
+                                           "(`cairn verify` reads them)")
+                                  .c_str());
   } else {
     std::printf("%s %s and %s: %zu of %s %s\n", Coloured(stdout, Colour::kRed, "different").c_str(), first.name.c_str(),
                 second.name.c_str(), differing, Counted(names.size(), "name").c_str(),
@@ -287,7 +297,8 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
                                  {"second", second.name},
                                  {"equal", differing == 0},
                                  {"compared", names->size()},
-                                 {"differing", differing}};
+                                 {"differing", differing},
+                                 {"by_fingerprint", UnreadCount(*names)}};
   json["names"] = nlohmann::ordered_json::array();
   for (const ComparedName& name : *names) {
     if (arguments.all || name.difference != Difference::kNone) json["names"].push_back(NameToJson(name));

@@ -97,11 +97,13 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
     return absl::OkStatus();
   }
   if (report.faults.empty()) {
-    std::printf("%s %s@%lld: %s, %s read in %s, every checksum agrees\n",
+    const bool compared = arguments.fingerprints && !manifest.summaries.empty();
+    std::printf("%s %s@%lld: %s, %s read in %s, every checksum%s agrees\n",
                 Coloured(stdout, Colour::kGreen, "verified").c_str(), manifest.job.c_str(),
                 static_cast<long long>(manifest.step), Counted(report.files, "file").c_str(),
                 FormatSize(static_cast<int64_t>(report.bytes)).c_str(),
-                ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+                ShortDuration(Clock::Real().SteadyNow() - begin).c_str(),
+                compared ? " and each fingerprint of the manifest" : "");
     if (arguments.fingerprints) FingerprintTable(manifest, report).Print(stdout);
     return absl::OkStatus();
   }

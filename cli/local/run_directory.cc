@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/digest.h"
+#include "common/base/mutex.h"
 #include "common/file/atomic_write.h"
 #include "common/file/full_transfer.h"
 #include "common/file/own_directory.h"
@@ -115,6 +117,34 @@ std::vector<std::string> LinesOf(const std::string& path) {
 
 std::string LockOf(const std::string& path) { return path + "/lock"; }
 
+// The locks that this process holds. A lock of fcntl is the process's, and is gone when the process closes any descriptor
+// of its file: so a file that stands here must not be opened to look who has locked it. Thread-safe.
+class OwnLocks {
+ public:
+  static OwnLocks& Get() {
+    static auto* const locks = new OwnLocks;
+    return *locks;
+  }
+  void Add(const struct stat& file) {
+    MutexLock lock(mutex_);
+    files_.insert({file.st_dev, file.st_ino});
+  }
+  void Remove(const struct stat& file) {
+    MutexLock lock(mutex_);
+    files_.erase({file.st_dev, file.st_ino});
+  }
+  bool Has(const std::string& path) {
+    struct stat file = {};
+    if (::stat(path.c_str(), &file) != 0) return false;
+    MutexLock lock(mutex_);
+    return files_.contains({file.st_dev, file.st_ino});
+  }
+
+ private:
+  Mutex mutex_;
+  std::set<std::pair<dev_t, ino_t>> files_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 std::string RunDirectory::PathOf(const std::string& job) {
@@ -131,6 +161,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::stri
   const std::string parent = path.substr(0, path.rfind('/'));
   if (!parent.empty() && access(parent.c_str(), F_OK) != 0) CAIRN_RETURN_IF_ERROR(MakePrivate(parent));
   CAIRN_RETURN_IF_ERROR(MakePrivate(path));
+  if (OwnLocks::Get().Has(LockOf(path))) return Fault(path, "this process holds it already");
   UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return Fault(path, absl::StrCat("its lock: ", std::generic_category().message(errno)));
   struct flock lock = WholeFile();
@@ -145,10 +176,18 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::stri
                      about.size() > 1 && !about[1].empty() ? absl::StrCat(", with the root ", about[1]) : ""),
         absl::StrCat("Give this one another name, --job NAME, or end that one: `cairn down --job ", job, "`."));
   }
+  struct stat file = {};
+  if (fstat(fd.get(), &file) == 0) OwnLocks::Get().Add(file);
   return std::unique_ptr<RunDirectory>(new RunDirectory(path, std::move(fd)));
 }
 
+RunDirectory::~RunDirectory() {
+  struct stat file = {};
+  if (fstat(lock_.get(), &file) == 0) OwnLocks::Get().Remove(file);
+}
+
 std::optional<pid_t> RunDirectory::HolderOf(const std::string& path) {
+  if (OwnLocks::Get().Has(LockOf(path))) return getpid();
   const UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   struct flock lock = WholeFile();
   if (!fd.valid() || fcntl(fd.get(), F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return std::nullopt;

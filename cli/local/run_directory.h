@@ -32,7 +32,11 @@ class RunDirectory {
   // another user, cannot be made, has a path that is too long for sockets, or another command has locked it.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Take(const std::string& path);
 
-  // Returns the process that has locked the directory; nothing if none has.
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  // Returns the process that has locked the directory, which may be this one; nothing if none has. Thread-safe.
   static std::optional<pid_t> HolderOf(const std::string& path);
 
   // A running coordinator that this user started on this machine by `cairn up` or `cairn run`.

@@ -1,5 +1,6 @@
 #include "cli/local/run_directory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -47,6 +48,33 @@ TEST_F(RunDirectoryTest, Take_NobodyHoldsIt_IsPrivateAndHeld) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   EXPECT_EQ((*taken)->AgentPattern(), "unix:" + path_ + "/rank{rank}/agent.sock");
   EXPECT_EQ((*taken)->SocketDirectory(3), path_ + "/rank3");
+}
+
+// A command that looks for running coordinators while it runs one itself, as its watch of the mirror does.
+TEST_F(RunDirectoryTest, HolderOf_OwnDirectory_IsThisProcessAndItStaysLocked) {
+  auto taken = RunDirectory::Take(path_);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(RunDirectory::HolderOf(path_), getpid());
+  EXPECT_FALSE(RunDirectory::Take(path_).ok());
+  const pid_t parent = getpid();
+  // Looks as another process does, which knows nothing of what this one holds.
+  const auto locked_for_others = [&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      struct flock lock = {};
+      lock.l_type = F_WRLCK;
+      const int fd = open((path_ + "/lock").c_str(), O_RDWR);
+      const bool seen = fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK && lock.l_pid == parent;
+      _exit(seen ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  };
+  EXPECT_TRUE(locked_for_others());
+  taken->reset();
+  EXPECT_FALSE(locked_for_others());
+  EXPECT_EQ(RunDirectory::HolderOf(path_), std::nullopt);
 }
 
 TEST_F(RunDirectoryTest, Take_AnotherProcessHoldsIt_NamesThatProcess) {

@@ -34,9 +34,10 @@ nlohmann::ordered_json NumberToJson(double number) {
 // Returns for example "jump: ..."; an error that names no alarm by its reason.
 std::string BareWarning(const google::rpc::Status& message) {
   const absl::Status warning = StatusFromProto(message);
+  const Reason reason = ReasonOf(warning).value_or(Reason::kInternal);
+  if (reason == Reason::kStateAlarm) return std::string(warning.message());
   const std::string alarm = MetadataOf(warning)["alarm"];
-  return absl::StrCat(!alarm.empty() ? alarm : std::string(InfoOf(ReasonOf(warning).value_or(Reason::kInternal)).name),
-                      ": ", warning.message());
+  return absl::StrCat(!alarm.empty() ? alarm : std::string(InfoOf(reason).name), ": ", warning.message());
 }
 
 nlohmann::ordered_json WarningsToJson(const v1::Checkpoint& checkpoint) {

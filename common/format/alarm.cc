@@ -60,8 +60,8 @@ absl::Status AlarmStatus(const Alarm& alarm, const std::string& job, int64_t ste
   for (const AlarmInfo& info : kTable) {
     if (info.kind == alarm.kind && !info.next.empty()) metadata.emplace_back("next", std::string(info.next));
   }
-  const Reason reason = alarm.kind == alarm::kReplicasDiffer ? Reason::kReplicaMismatch : Reason::kStateAlarm;
-  return MakeError(reason, alarm.message, metadata);
+  if (alarm.kind == alarm::kReplicasDiffer) return MakeError(Reason::kReplicaMismatch, alarm.message, metadata);
+  return MakeError(Reason::kStateAlarm, absl::StrCat(alarm.kind, ": ", alarm.message), metadata);
 }
 
 }  // namespace cairn

@@ -123,6 +123,7 @@ class Comparer {
       const std::optional<uint64_t> stored = StoredFingerprint(first_, our);
       if (stored.has_value() && stored == StoredFingerprint(second_, their)) {
         names_[i].first->fingerprint = names_[i].second->fingerprint = stored;
+        names_[i].by_fingerprint = true;
         continue;
       }
       auto pair = std::make_unique<Pair>();

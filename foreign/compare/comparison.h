@@ -50,6 +50,8 @@ struct ComparedName {
   bool object = false;
   std::optional<int> rank;  // set for an object of which every rank has its own
   Difference difference = Difference::kNone;
+  // Both manifests have the same fingerprint, and no byte was read.
+  bool by_fingerprint = false;
   std::optional<ComparedItem> first;
   std::optional<ComparedItem> second;
   // If the values differ: the number of elements that differ, and the row-major index of the first one. For an object

@@ -85,9 +85,14 @@ def fingerprint(state: dict[str, Any]) -> dict[str, Fingerprint]:
       CAIRN_COPY_THREADS.
 
     Raises:
-      Error: UNSUPPORTED (an array is on a GPU), BAD_SHAPE (a shard does not lie in its tensor), and as Client.save of
+      Error: BAD_REQUEST (a value is of torch: cairn.torch.fingerprint takes it), UNSUPPORTED (an array is on a GPU),
+        BAD_SHAPE (a shard does not lie in its tensor), and as Client.save of
         what the state holds.
     """
+    for name, value in state.items() if isinstance(state, dict) else ():
+        if type(value).__module__.partition(".")[0] == "torch":
+            raise Error("BAD_REQUEST", f"{name!r} is a {type(value).__name__} of torch, which has no fingerprint here",
+                        {"tensor": str(name), "next": "Call cairn.torch.fingerprint(state)."})
     declared = LayoutBuilder().declare(state)
     parts = fingerprint_parts(declared)
     layout = wire.Layout.FromString(declared.layout)

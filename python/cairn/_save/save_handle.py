@@ -113,6 +113,13 @@ class Saving:
         """How arrays on GPUs were copied; None if this rank had none to copy, or has not copied all of them yet."""
         return self._device if self._background is None else self._background.report
 
+    @property
+    def committed(self) -> Checkpoint | None:
+        """The committed checkpoint, as soon as wait() or done() has heard of it; also if wait() raises for what looks
+        wrong in it."""
+        with self._lock:
+            return self._outcome if isinstance(self._outcome, Checkpoint) else None
+
     def before_update(self, streams: Mapping[int, int] | None = None) -> None:
         """Call it before arrays change that an overlapped save may still copy, outside of their optimizer's step.
 

@@ -35,7 +35,8 @@ _ASK_AGAIN = 1.0
 _LAST_SAVE_SECONDS = 600.0
 
 State = dict[str, Any] | Callable[[], dict[str, Any]]
-_Ended = tuple[int, Checkpoint | Error, Mapping[str, float] | None]
+# A step, its checkpoint if it is committed, the error of its save, and the metrics.
+_Ended = tuple[int, Checkpoint | None, Error | None, Mapping[str, float] | None]
 
 
 class CheckpointManager:
@@ -80,7 +81,8 @@ class CheckpointManager:
             "loss:min", rank 0 must give that metric to step().
           on_commit: called with each committed checkpoint and the metrics that its step() was given, by the next step()
             or close().
-          on_failure: called likewise with the error of each save that failed.
+          on_failure: called likewise with the error of each save that failed; also, after on_commit, with that of a
+            committed one whose alarm the coordinator's --alarms makes an error. What it raises, step() raises.
           handle_sigterm: when the process gets SIGTERM, ask for a save, go on training until the ranks have agreed on
             its step, wait for its end, and end the process as the signal would have. If the program had a handler of
             its own, that is called at once, and the process is not ended. Only in the main thread.
@@ -113,7 +115,7 @@ class CheckpointManager:
         # A thing that every step repeats is told once.
         self._told_schedule = client.rank != 0 or every_steps is not None or every_minutes is not None
         self._told_metrics: set[str] = set()  # names that are no metrics
-        self._newest: tuple[int, Checkpoint | Error] | None = None  # the newest step whose end was told
+        self._newest: tuple[int, Error | None] | None = None  # the newest step whose end was told, and its error
         self._request: _Request | None = None
         self._closed = False
         if client.rank == 0 and any(rule is not None for rule in (keep_last, keep_every, keep_best)):
@@ -319,7 +321,7 @@ class CheckpointManager:
         if len(self._failed_in_a_row) > 1:
             _log.error("%s: the last %d saves of this run failed (%s)", self._client.job, len(self._failed_in_a_row),
                        _steps_text(self._failed_in_a_row))
-        if self._newest is not None and isinstance(self._newest[1], Error):
+        if self._newest is not None and self._newest[1] is not None:
             raise self._newest[1]
 
     def __enter__(self) -> CheckpointManager:
@@ -381,7 +383,7 @@ class CheckpointManager:
                 raise
             error.metadata.setdefault("step", str(step))
             self._began_not.add(step)
-            self._ended.append((step, error, metrics))
+            self._ended.append((step, None, error, metrics))
             return None
         self._under_way.add(saving.step)
         thread = threading.Thread(target=self._await, args=(saving, metrics), name="cairn-save", daemon=True)
@@ -391,32 +393,32 @@ class CheckpointManager:
 
     def _await(self, saving: Saving, metrics: Mapping[str, float] | None) -> None:
         try:
-            self._ended.append((saving.step, saving.wait(timeouts.LONGEST), metrics))
+            self._ended.append((saving.step, saving.wait(timeouts.LONGEST), None, metrics))
         except Error as error:
-            self._ended.append((saving.step, error, metrics))
+            self._ended.append((saving.step, saving.committed, error, metrics))
         finally:
             self._under_way.discard(saving.step)
 
     def _tell(self) -> None:
         """Tells how saves have ended since the last call."""
         while self._ended:
-            step, outcome, metrics = self._ended.popleft()
+            step, checkpoint, error, metrics = self._ended.popleft()
             if self._newest is None or step >= self._newest[0]:
-                self._newest = (step, outcome)
-            if isinstance(outcome, Checkpoint):
+                self._newest = (step, error)
+            if checkpoint is not None:
                 self._failed_in_a_row.clear()
                 self._names_change = False
-                for warning in outcome.warnings:
-                    _log.warning("%s@%s: %s", self._client.job, step, warning)
+                for warning in checkpoint.warnings:
+                    _log.warning("%s@%s is committed, and looks wrong: %s", self._client.job, step, warning)
                 if self._on_commit is not None:
-                    self._on_commit(outcome, metrics)
-                continue
-            repeated = bool(self._failed_in_a_row) and self._last_reason == outcome.reason
-            self._failed_in_a_row.append(step)
-            self._last_reason = outcome.reason
-            self._log_failure(step, outcome, repeated)
-            if self._on_failure is not None:
-                self._on_failure(outcome)
+                    self._on_commit(checkpoint, metrics)
+            elif error is not None:
+                repeated = bool(self._failed_in_a_row) and self._last_reason == error.reason
+                self._failed_in_a_row.append(step)
+                self._last_reason = error.reason
+                self._log_failure(step, error, repeated)
+            if error is not None and self._on_failure is not None:
+                self._on_failure(error)
 
     def _log_failure(self, step: int, error: Error, repeated: bool) -> None:
         # All ranks are told of a failure, but one log of it is enough. Rank 0 may be gone if the error names it.
