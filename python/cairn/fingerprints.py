@@ -16,12 +16,12 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from cairn._base import wire
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 from cairn._base.native import CopyList
 from cairn._gpu.device_array import DeviceArray
 from cairn._state import dtypes
+from cairn._state.declared_boxes import boxes_of
 from cairn._state.layout import LayoutBuilder
 
 _POLYNOMIAL = 0xC96C5795D7870F42
@@ -91,29 +91,16 @@ def fingerprint(state: dict[str, Any]) -> dict[str, Fingerprint]:
         what the state holds.
     """
     declared = LayoutBuilder().declare(state)
-    layout = wire.Layout.FromString(declared.layout)
-    schema = wire.TensorSchema.FromString(layout.tensor_schema)
-    ranges = {position: (begin, end) for position, begin, end in
-              zip(layout.flat_shards, layout.flat_begins, layout.flat_ends, strict=True)}
-    sizes, offsets, extents = iter(schema.global_dims), iter(layout.shard_offsets), iter(layout.shard_shapes)
-    shapes = [_take(sizes, count) for count in schema.ndims]
-    names = {number: name for name, number in dtypes.NUMBER.items()}
-    copies, boxes = CopyList(), list[int]()
-    for position, (shard, tensor) in enumerate(zip(declared.shards, layout.shard_tensors, strict=True)):
-        array = _on_host(shard.name, shard.array)
-        offset, shape = _take(offsets, len(shapes[tensor])), _take(extents, len(shapes[tensor]))
-        begin, end = ranges.get(position, (0, math.prod(shape)))
-        ends = [at + size for at, size in zip(offset, shape, strict=True)]
-        if end > math.prod(shape) or any(map(operator.gt, ends, shapes[tensor])):
-            raise Error("BAD_SHAPE", f"{shard.name!r}: a shard at {offset} of {shape}, elements {begin} to {end}, "
-                        f"does not lie in a tensor of shape {shapes[tensor]}", {"tensor": shard.name})
+    boxes = list(boxes_of(declared))
+    copies, places = CopyList(), list[int]()
+    for box in boxes:
+        array = _on_host(box.name, box.array)
         copies.add_array(array, 0, -1, 0)
-        boxes += (array.itemsize, len(shape), *shapes[tensor], *offset, *shape, begin, end)
+        places += (array.itemsize, len(box.shape), *box.global_shape, *box.offset, *box.shape, box.begin, box.end)
     found: dict[str, Fingerprint] = {}
-    for shard, tensor, part in zip(declared.shards, layout.shard_tensors, copies.fingerprints(boxes),
-                                   strict=True):
-        one = Fingerprint(names[schema.dtypes[tensor]], shapes[tensor], part, _on_host("", shard.array).size)
-        found[shard.name] = found[shard.name] + one if shard.name in found else one
+    for box, part in zip(boxes, copies.fingerprints(places), strict=True):
+        one = Fingerprint(box.dtype, box.global_shape, part, box.end - box.begin)
+        found[box.name] = found[box.name] + one if box.name in found else one
     return found
 
 
@@ -128,10 +115,6 @@ def add(parts: Iterable[dict[str, Fingerprint]]) -> dict[str, Fingerprint]:
         for name, one in part.items():
             names.setdefault(name, []).append(one)
     return {name: functools.reduce(operator.add, ones) for name, ones in names.items()}
-
-
-def _take(numbers: Any, count: int) -> tuple[int, ...]:
-    return tuple(next(numbers) for _ in range(count))
 
 
 def _on_host(name: str, array: Array | DeviceArray) -> Array:
