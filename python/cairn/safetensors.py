@@ -92,8 +92,8 @@ def load_safetensors(directory: Source, state: dict[str, Any] | Placement, *, na
     Args:
       directory: as for safetensors_index(), or what that returned.
       state: name -> array, Shard or list of Shards, as for Client.load. Or a placement, which is called with name,
-        shape and dtype of each tensor, and returns None (not wanted), a slice or a tuple of slices, ... for the whole,
-        or a target such as a state has; arrays for slices are made.
+        shape and dtype of each tensor, and returns None (not wanted), a slice or a tuple of slices, ... for the whole
+        (an array is made), an array and such slices, or what a state has.
       names: name in the files -> name in the state: a dict (other names stay), or a function, which returns None for
         tensors to be left out.
       strict: refuse names that only the state or only the files have. A placement has neither.

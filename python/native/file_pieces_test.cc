@@ -125,6 +125,7 @@ TEST(FilePiecesTest, CutShards_AnyShard_FillsWhatItSaysAndNothingElse) {
     ASSERT_EQ(random.memory(), random.Expected(file));
     for (const FilePiece& piece : pieces) {
       ASSERT_GT(piece.bytes, 0);
+      ASSERT_LE(piece.bytes, piece.straight() ? kStraightBytes : kBounceBytes);
       ASSERT_LE(piece.end(), static_cast<int64_t>(file.size()));
     }
   }
@@ -183,6 +184,22 @@ TEST(FilePiecesTest, CutShards_ManySmallNeighbours_AreOneGatheringPiece) {
   for (int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(std::memcmp(memory.data() + 300 * i, file.data() + 500 + (i * 37) % 100 * 200, 200), 0);
   }
+}
+
+TEST(FilePiecesTest, CutShards_MoreNeighboursThanOneReadHolds_FitTheBuffer) {
+  std::vector<std::byte> memory(4'000'000);
+  std::vector<FileShard> shards;
+  for (int64_t i = 0; i < 400; ++i) shards.push_back(Whole(i * 10'100, {10'000}, memory.data() + 10'000 * i));
+  for (int64_t i = 0; i < 1000; ++i) shards.push_back(Whole(4'100'000 + i * 8, {8}, memory.data() + 8 * i));
+  size_t copies = 0;
+  const auto pieces = CutShards(shards, 1 << 20);
+  for (const FilePiece& piece : pieces) {
+    EXPECT_LE(piece.bytes, kBounceBytes);
+    EXPECT_LE(piece.copies.size(), 256u);
+    copies += piece.copies.size();
+  }
+  EXPECT_EQ(copies, 1400u);
+  EXPECT_LE(pieces.size(), 10u);
 }
 
 TEST(FilePiecesTest, CutShards_NeighboursInTwoFiles_StayApartAndInOrder) {

@@ -177,6 +177,20 @@ def test_every_dtype_of_torch_comes_back_bit_for_bit(tmp_path):
                 torch.equal(found[name].view(torch.uint8), tensor.view(torch.uint8))), name
 
 
+@pytest.mark.interop
+def test_tensors_of_torch_hold_slices(tmp_path):
+    import cairn.torch
+
+    tensors = {"rows": torch.randn(8, 6).bfloat16(), "columns": torch.randn(8, 6), "whole": torch.randn(3)}
+    torch_files.save_file(tensors, tmp_path / "model.safetensors")
+    mine = {"rows": torch.zeros(4, 6).bfloat16(), "columns": torch.zeros(3, 8).T, "whole": torch.zeros(3)}
+    slices = {"rows": slice(2, 6), "columns": (slice(None), slice(3, 6)), "whole": ()}
+    files = cairn.torch.load_safetensors(tmp_path, lambda name, *_: (mine[name], slices[name]))
+    for name, tensor in mine.items():
+        assert torch.equal(tensor, tensors[name][slices[name]]) and files.tensors[name] is tensor, name
+
+
+@pytest.mark.interop
 def test_a_model_with_tied_weights_loads_its_own_state_dict(tmp_path):
     class Model(torch.nn.Module):
         def __init__(self):
@@ -353,7 +367,12 @@ def test_placements_and_the_shards_of_parallel_layers(model):
     files = cairn.load_safetensors(model, lambda name, *_: shards.column_parallel(array, 1, 2) if name == "model.w"
                                    else None)
     assert array.tolist() == [list(range(12, 18)), list(range(18, 24))]
-    for wrong in (3, "all", (1, 2), slice(0, 4, 2), (slice(None),) * 3):
+    array[...] = 0
+    files = cairn.load_safetensors(model, lambda name, *_: (array, slice(1, 3)) if name == "model.w" else None)
+    assert array.tolist() == [list(range(6, 12)), list(range(12, 18))] and files.tensors["model.w"].array is array
+    with raises_error("BAD_SHAPE", tensor="model.w"):
+        cairn.load_safetensors(model, lambda name, *_: (array, slice(1, 4)) if name == "model.w" else None)
+    for wrong in (3, "all", (array, 3), (array, slice(None), slice(None)), (1, 2), slice(0, 4, 2), (slice(None),) * 3):
         with raises_error("BAD_REQUEST", tensor="model.w"):
             cairn.load_safetensors(model, lambda *_, wrong=wrong: wrong)
 

@@ -124,8 +124,8 @@ def place(tensors: Tensors, placement: Placement) -> tuple[dict[str, Any], dict[
     """Makes a state for what a placement wants. Returns it, and the arrays of raw elements that were made.
 
     Args:
-      placement: returns None (not wanted), slices (a slice, or a tuple of slices; () or ... for the whole tensor), or
-        a target: what a state may have under the name.
+      placement: returns None (not wanted), slices (a slice, or a tuple of slices; () or ... for the whole tensor), an
+        array and slices, which the array is to hold; or what else a state may have under the name.
 
     Raises:
       Error: BAD_REQUEST (it returns something else), MEMORY_LIMIT.
@@ -136,9 +136,12 @@ def place(tensors: Tensors, placement: Placement) -> tuple[dict[str, Any], dict[
         wanted = placement(name, tensor.shape, tensor.dtype)
         if wanted is None:
             continue
-        if wanted is ... or isinstance(wanted, slice) or (
-                isinstance(wanted, tuple) and all(isinstance(part, slice) for part in wanted)):
+        if _is_slices(wanted):
             state[name], made[name] = _placed(name, tensor, wanted)
+        elif isinstance(wanted, tuple) and len(wanted) == 2 and _is_tensor(wanted[0]) and _is_slices(wanted[1]):
+            offset, shape = _box_of(name, tensor, wanted[1])
+            held = wanted[0] if isinstance(wanted[0], Shard) else Shard(wanted[0], (), ())
+            state[name] = Shard(held._value, tensor.shape, offset, shape, dtype=held._dtype)
         elif _is_tensor(wanted):
             state[name] = wanted
         else:
@@ -147,16 +150,25 @@ def place(tensors: Tensors, placement: Placement) -> tuple[dict[str, Any], dict[
     return state, made
 
 
-def _placed(name: str, tensor: StoredTensor, wanted: Any) -> tuple[Shard, Array]:
-    """Returns a shard over a new array, and the array."""
+def _is_slices(wanted: Any) -> bool:
+    return wanted is ... or isinstance(wanted, slice) or (
+        isinstance(wanted, tuple) and all(isinstance(part, slice) for part in wanted))
+
+
+def _box_of(name: str, tensor: StoredTensor, wanted: Any) -> tuple[list[int], tuple[int, ...]]:
+    """Returns offset and shape of the box that slices mean."""
     slices = () if wanted is ... else wanted if isinstance(wanted, tuple) else (wanted,)
     if len(slices) > len(tensor.shape) or any(part.step not in (None, 1) for part in slices):
         raise Error("BAD_REQUEST", f"the placement of {name!r}, a tensor of shape {tensor.shape}, has more slices than "
                     f"axes, or a step: {slices}", {"tensor": name})
     spans = [part.indices(size)[:2] for part, size in zip(slices, tensor.shape, strict=False)]
     spans += [(0, size) for size in tensor.shape[len(slices):]]
-    offset = [begin for begin, _ in spans]
-    shape = tuple(max(end - begin, 0) for begin, end in spans)
+    return [begin for begin, _ in spans], tuple(max(end - begin, 0) for begin, end in spans)
+
+
+def _placed(name: str, tensor: StoredTensor, wanted: Any) -> tuple[Shard, Array]:
+    """Returns a shard over a new array, and the array."""
+    offset, shape = _box_of(name, tensor, wanted)
     itemsize = dtypes.ITEMSIZE[tensor.dtype]
     first = 0
     for begin, size in zip(offset, tensor.shape, strict=True):

@@ -29,8 +29,8 @@ def load_safetensors(directory: Source, state_dict: dict[str, Any] | TorchPlacem
     Args:
       state_dict: as for load(): model.state_dict(), with tensors on any device and DTensors, which are filled in place.
         Or a placement, which is called with name, shape and torch's dtype of each tensor, and returns None (not
-        wanted), a slice or a tuple of slices, ... for the whole, or a tensor to be filled; tensors for slices are made,
-        on the host.
+        wanted), a slice or a tuple of slices, ... for the whole (a tensor is made, on the host), a tensor and such
+        slices, or a tensor.
       directory, names, strict, shared, threads, timeout: as for cairn.load_safetensors. Copies to devices that are none
         of CUDA's come after, and are not counted.
 
@@ -57,10 +57,13 @@ def _load_placed(directory: Source, placement: TorchPlacement, **options: Any) -
 
     def place(name: str, shape: tuple[int, ...], dtype: str) -> Any:
         wanted = placement(name, shape, getattr(torch, dtype, dtype))
-        if not isinstance(wanted, torch.Tensor):
-            return wanted
-        given[name] = wanted
-        return shards_of(wanted, name, copies)
+        if isinstance(wanted, torch.Tensor):
+            given[name] = wanted
+            return shards_of(wanted, name, copies)
+        if isinstance(wanted, tuple) and len(wanted) == 2 and isinstance(wanted[0], torch.Tensor):
+            given[name] = wanted[0]
+            return shards_of(wanted[0], name, copies), wanted[1]
+        return wanted
 
     files = load_with(directory, place, _to_tensor, strict=True, **options)
     copies.to_devices()
