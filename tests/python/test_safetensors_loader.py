@@ -26,7 +26,7 @@ torch_files = Library("safetensors.torch")
 PACKAGE = pathlib.Path(cairn.__file__).parents[1]
 DTYPES = ["bool", "uint8", "int16", "float16", "int32", "float32", "uint64", "float64", "complex64"]
 
-# It stands between a process and the reads of files whose names end with SHIM_FILE, from byte 4096 on.
+# It stands between a process and the reads of files whose names end with SHIM_FILE, from the byte SHIM_FROM on.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <errno.h>
@@ -41,7 +41,7 @@ static int calls;
 static int met(int fd, long offset) {
   char link[64], path[4096];
   const char *name = getenv("SHIM_FILE");
-  if (name == NULL || offset < 4096) return 0;
+  if (name == NULL || offset < atol(getenv("SHIM_FROM"))) return 0;
   snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
   long length = readlink(link, path, sizeof(path) - 1);
   if (length < 0) return 0;
@@ -66,6 +66,7 @@ ssize_t pread(int fd, void *to, size_t size, off_t offset) {
   if (fails(fd, offset, &size)) return -1;
   return syscall(SYS_pread64, fd, to, size, offset);
 }
+ssize_t pread64(int fd, void *to, size_t size, off_t offset) { return pread(fd, to, size, offset); }
 ssize_t preadv(int fd, const struct iovec *parts, int count, off_t offset) {
   struct iovec first = parts[0];
   if (fails(fd, offset, &first.iov_len)) return -1;
@@ -330,6 +331,9 @@ def test_names_are_changed_and_left_out(model):
     assert (state["b"] == np.arange(4)).all()
     cairn.load_safetensors(model, {**state, "other": np.zeros(3, "int32")},
                            names={"model.w": "w", "model.b": "b", "model.n": "other"})
+    swapped = {"model.w": "model.b", "model.b": "model.w"}
+    files = cairn.load_safetensors(model, {"model.w": np.zeros(4, "float32")}, names=swapped, strict=False)
+    assert files.unexpected == ["model.b", "model.n"] and files.tensors["model.w"].tolist() == [0, 1, 2, 3]
     with raises_error("NAME_COLLISION", tensor="x"):
         cairn.load_safetensors(model, {}, names=lambda name: "x")
     with raises_error("BAD_NAME", tensor="model.w"):
@@ -531,11 +535,11 @@ def faulty(tmp_path, shim):
     for name, tensor in {**tensors, "first": np.arange(10.0)}.items():
         np.save(tmp_path / f"{name}.npy", tensor)
 
-    def start(fault, shared, timeout=60):
+    def start(fault, shared, timeout=60, begin=4096):
         forget(tmp_path)
         return subprocess.Popen([sys.executable, "-c", LOAD, tmp_path, shared, str(timeout)], stdout=subprocess.PIPE,
                                 text=True, env={**os.environ, "PYTHONPATH": str(PACKAGE), "LD_PRELOAD": str(shim),
-                                                "SHIM_FILE": "/b.safetensors", "SHIM_FAULT": fault})
+                                                "SHIM_FILE": "/b.safetensors", "SHIM_FAULT": fault, "SHIM_FROM": str(begin)})
     return start
 
 
@@ -550,19 +554,26 @@ def test_faults_of_reads_are_mended_or_named(tmp_path, faulty, shared):
         assert process.returncode == 0 and output[1].startswith(expected), (fault, output)
 
 
-@pytest.mark.parametrize("shared", ["shared", "alone"])
-def test_storage_that_hangs_ends_in_time_and_does_not_keep_the_process(tmp_path, faulty, shared):
+@pytest.mark.parametrize(("shared", "begin"), [("shared", 4096), ("alone", 4096), ("shared", 0)],
+                         ids=["shared", "alone", "header"])
+def test_storage_that_hangs_ends_in_time_and_does_not_keep_the_process(tmp_path, faulty, shared, begin):
     hangs = tmp_path / "hangs"
     hangs.touch()
-    process = faulty(str(hangs), shared, timeout=1)
+    process = faulty(str(hangs), shared, timeout=1, begin=begin)
     output = process.communicate(timeout=120)[0].split("\n")  # the process ends while a thread hangs
     assert output[1] == f"TIMED_OUT {tmp_path / 'b.safetensors'} None True", output
 
 
-def test_ctrl_c_ends_a_read_that_hangs(tmp_path, faulty):
+def test_a_header_that_cannot_be_read_is_named(tmp_path, faulty):
+    output = faulty("error", "shared", begin=0).communicate(timeout=120)[0].split("\n")
+    assert output[1] == f"STORAGE_ERROR {tmp_path / 'b.safetensors'} 5 True", output
+
+
+@pytest.mark.parametrize("begin", [4096, 0], ids=["data", "header"])
+def test_ctrl_c_ends_a_read_that_hangs(tmp_path, faulty, begin):
     hangs = tmp_path / "hangs"
     hangs.touch()
-    process = faulty(str(hangs), "shared")
+    process = faulty(str(hangs), "shared", begin=begin)
     process.stdout.readline()
     time.sleep(1)
     process.send_signal(signal.SIGINT)

@@ -64,7 +64,8 @@ class Tensors:
 
         With `strict` both of the latter are refused, with MISSING_NAMES or UNEXPECTED_NAMES.
         """
-        found, missing, used = dict[str, Any](), list[str](), set[str]()
+        found, missing = dict[str, Any](), list[str]()
+        used_names, used_tensors = set[str](), set[str]()
         second_names: dict[str, list[str]] = {}
         for name, value in state.items():
             if isinstance(value, Alias):
@@ -79,9 +80,10 @@ class Tensors:
                 missing += own
                 continue
             found[name] = value
-            used.update(own)
-            used.add(tensor.name)
-        unexpected = [name for name, tensor in self.stored.items() if name not in used and tensor.name not in used]
+            used_names.update(own)
+            used_tensors.add(tensor.name)
+        unexpected = [name for name, tensor in self.stored.items()
+                      if name not in used_names and tensor.name not in used_tensors]
         if strict and (missing or unexpected):
             raise self._names_error(missing, unexpected)
         return found, missing, unexpected
