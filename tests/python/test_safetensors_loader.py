@@ -537,9 +537,10 @@ def faulty(tmp_path, shim):
 
     def start(fault, shared, timeout=60, begin=4096):
         forget(tmp_path)
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "LD_PRELOAD": str(shim),
+                       "SHIM_FILE": "/b.safetensors", "SHIM_FAULT": fault, "SHIM_FROM": str(begin)}
         return subprocess.Popen([sys.executable, "-c", LOAD, tmp_path, shared, str(timeout)], stdout=subprocess.PIPE,
-                                text=True, env={**os.environ, "PYTHONPATH": str(PACKAGE), "LD_PRELOAD": str(shim),
-                                                "SHIM_FILE": "/b.safetensors", "SHIM_FAULT": fault, "SHIM_FROM": str(begin)})
+                                text=True, env=environment)
     return start
 
 
