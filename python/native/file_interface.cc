@@ -65,6 +65,7 @@ void* cairn_file_read_begin(const char* const* paths, const int64_t* file_bytes,
   *bad = -1;
   try {
     std::vector<cairn::FileShard> wanted;
+    wanted.reserve(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
       auto shard = ReadShard(shards[i], numbers, {file_bytes, static_cast<size_t>(files)});
       if (!shard.has_value()) {
@@ -74,6 +75,7 @@ void* cairn_file_read_begin(const char* const* paths, const int64_t* file_bytes,
       wanted.push_back(*std::move(shard));
     }
     std::vector<cairn::FileRead::Source> sources;
+    sources.reserve(static_cast<size_t>(files));
     for (int64_t i = 0; i < files; ++i) sources.push_back({paths[i], file_bytes[i]});
     return new Handle(cairn::FileRead::Begin(sources, cairn::CutShards(wanted, shared != 0 ? kSharedGap : kOwnGap),
                                              static_cast<int>(std::clamp<int64_t>(threads, 1, kMaxThreads)),

@@ -180,7 +180,9 @@ std::vector<FilePiece> CutShards(const std::vector<FileShard>& shards, int64_t w
   });
   size_t last = 0;
   for (size_t i = 1; i < pieces.size(); ++i) {
-    if (!Merge(pieces[last], pieces[i], widest_gap) && ++last != i) pieces[last] = std::move(pieces[i]);
+    if (Merge(pieces[last], pieces[i], widest_gap)) continue;
+    ++last;
+    if (last != i) pieces[last] = std::move(pieces[i]);
   }
   if (!pieces.empty()) pieces.resize(last + 1);
   return pieces;

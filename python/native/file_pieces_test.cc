@@ -147,7 +147,7 @@ TEST(FilePiecesTest, CutShards_ALargeTensor_IsReadStraightFromMultiplesOfThePiec
 }
 
 TEST(FilePiecesTest, CutShards_ColumnsOfAMatrix_AreReadWithTheGapsBetweenThem) {
-  std::vector<std::byte> memory(8192 * 256);
+  std::vector<std::byte> memory(size_t{8192} * 256);
   FileShard columns = Whole(0, {8192, 256}, memory.data());
   columns.global_shape = {8192, 1024};
   columns.box.offset = {0, 256};
@@ -157,18 +157,19 @@ TEST(FilePiecesTest, CutShards_ColumnsOfAMatrix_AreReadWithTheGapsBetweenThem) {
 }
 
 TEST(FilePiecesTest, CutShards_GapsWiderThanAllowed_AreNeverRead) {
-  std::vector<std::byte> memory(16 * 64 * 256);
+  std::vector<std::byte> memory(size_t{16} * 64 * 256);
   FileShard columns = Whole(0, {16, 64, 256}, memory.data());
   columns.global_shape = {16, 100, 1024};
   const int64_t widest = 700;  // the gap between rows is 768, that between planes wider
   int64_t bytes = 0;
   for (const FilePiece& piece : CutShards({columns}, widest)) bytes += piece.bytes;
-  EXPECT_EQ(bytes, 16 * 64 * 256);
+  EXPECT_EQ(bytes, int64_t{16} * 64 * 256);
 }
 
 TEST(FilePiecesTest, CutShards_ManySmallNeighbours_AreOneGatheringPiece) {
   std::vector<std::byte> memory(30000);
   std::vector<FileShard> shards;
+  shards.reserve(100);
   for (int64_t i = 0; i < 100; ++i) {
     // They come in another order than they have in the file.
     const int64_t number = (i * 37) % 100;
@@ -189,6 +190,7 @@ TEST(FilePiecesTest, CutShards_ManySmallNeighbours_AreOneGatheringPiece) {
 TEST(FilePiecesTest, CutShards_MoreNeighboursThanOneReadHolds_FitTheBuffer) {
   std::vector<std::byte> memory(4'000'000);
   std::vector<FileShard> shards;
+  shards.reserve(1400);
   for (int64_t i = 0; i < 400; ++i) shards.push_back(Whole(i * 10'100, {10'000}, memory.data() + 10'000 * i));
   for (int64_t i = 0; i < 1000; ++i) shards.push_back(Whole(4'100'000 + i * 8, {8}, memory.data() + 8 * i));
   size_t copies = 0;

@@ -107,13 +107,13 @@ TEST_F(FileReaderTest, Read_StridedAndGathered_GivesTheSameCachedOrNot) {
       for (const bool shared : {false, true}) {
         SCOPED_TRACE(testing::Message() << gap << cached << shared);
         if (!cached) Forget(source.path);
-        std::string columns(500 * 2000, '\0'), small(100 * 64, '\0');
+        std::string columns(1'000'000, '\0'), small(6400, '\0');
         std::vector<FileShard> shards;
         FileShard matrix = Bytes(0, 1, 0);
         matrix.position = 123;
         matrix.global_shape = {500, 10'000};
         matrix.box = {{0, 3000}, {500, 2000}};
-        matrix.range = {0, 500 * 2000};
+        matrix.range = {0, 1'000'000};
         matrix.target = reinterpret_cast<std::byte*>(columns.data());
         matrix.target_strides = {2000, 1};
         shards.push_back(matrix);
