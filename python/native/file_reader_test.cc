@@ -50,7 +50,7 @@ class FileReaderTest : public testing::Test {
 
   // A shard over [begin, end) of file 0, for a target that is `turn` bytes behind a block's begin.
   FileShard Bytes(int64_t begin, int64_t end, int64_t turn) {
-    memory_.assign(static_cast<size_t>(end - begin) + 3 * 4096, '\1');
+    memory_.assign(static_cast<size_t>(end - begin) + size_t{3} * 4096, '\1');
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     FileShard shard;
     shard.position = begin;
