@@ -225,7 +225,8 @@ void AddGroups(Table& table, const std::vector<ComparedName>& names) {
 }
 
 size_t UnreadCount(const std::vector<ComparedName>& names) {
-  return static_cast<size_t>(std::ranges::count_if(names, [](const ComparedName& name) { return name.by_fingerprint; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(names, [](const ComparedName& name) { return name.by_fingerprint; }));
 }
 
 void Print(const std::vector<ComparedName>& names, const Side& first, const Side& second, bool all, size_t differing) {
@@ -293,12 +294,9 @@ absl::Status Diff(CommandContext& context, const Arguments& arguments) {
     Print(*names, first, second, arguments.all, differing);
     return absl::OkStatus();
   }
-  nlohmann::ordered_json json = {{"first", first.name},
-                                 {"second", second.name},
-                                 {"equal", differing == 0},
-                                 {"compared", names->size()},
-                                 {"differing", differing},
-                                 {"by_fingerprint", UnreadCount(*names)}};
+  nlohmann::ordered_json json = {{"first", first.name},     {"second", second.name},
+                                 {"equal", differing == 0}, {"compared", names->size()},
+                                 {"differing", differing},  {"by_fingerprint", UnreadCount(*names)}};
   json["names"] = nlohmann::ordered_json::array();
   for (const ComparedName& name : *names) {
     if (arguments.all || name.difference != Difference::kNone) json["names"].push_back(NameToJson(name));

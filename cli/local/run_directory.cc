@@ -117,8 +117,8 @@ std::vector<std::string> LinesOf(const std::string& path) {
 
 std::string LockOf(const std::string& path) { return path + "/lock"; }
 
-// The locks that this process holds. A lock of fcntl is the process's, and is gone when the process closes any descriptor
-// of its file: so a file that stands here must not be opened to look who has locked it. Thread-safe.
+// The locks that this process holds. A lock of fcntl is the process's, and is gone when the process closes any
+// descriptor of its file: so a file that stands here must not be opened to look who has locked it. Thread-safe.
 class OwnLocks {
  public:
   static OwnLocks& Get() {

@@ -8,6 +8,7 @@
 
 See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` describes the shards of parallel layers,
 `cairn.samples` numbers the samples of a run, `cairn.local` starts a coordinator and agents on this machine.
+`load_safetensors` needs none of these: it loads the files of a model.
 """
 
 from cairn import checkpoints, eviction, fingerprints, local, samples, shards
@@ -21,6 +22,7 @@ from cairn._state.serializers import register_serializer
 from cairn._version import __version__
 from cairn.client import Client, Saving, connect
 from cairn.fingerprints import Fingerprint, fingerprint
+from cairn.safetensors import LoadedFiles, SafetensorsIndex, load_safetensors, safetensors_index
 
 __all__ = [
     "Alias",
@@ -31,10 +33,12 @@ __all__ = [
     "Fingerprint",
     "Limits",
     "LoadReport",
+    "LoadedFiles",
     "Opaque",
     "PerRank",
     "PerRankValues",
     "PruneChoice",
+    "SafetensorsIndex",
     "Saving",
     "Shard",
     "__version__",
@@ -44,9 +48,11 @@ __all__ = [
     "eviction",
     "fingerprint",
     "fingerprints",
+    "load_safetensors",
     "local",
     "per_rank",
     "register_serializer",
+    "safetensors_index",
     "samples",
     "shards",
 ]

@@ -16,10 +16,10 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from cairn._base import wire
 from cairn._base.errors import Error
 from cairn._state import dtypes
-from cairn._state.fingerprint_parts import fingerprint_parts, global_shapes, on_host
+from cairn._state.declared_boxes import boxes_of
+from cairn._state.fingerprint_parts import fingerprint_parts
 from cairn._state.layout import LayoutBuilder
 
 _POLYNOMIAL = 0xC96C5795D7870F42
@@ -94,15 +94,11 @@ def fingerprint(state: dict[str, Any]) -> dict[str, Fingerprint]:
             raise Error("BAD_REQUEST", f"{name!r} is a {type(value).__name__} of torch, which has no fingerprint here",
                         {"tensor": str(name), "next": "Call cairn.torch.fingerprint(state)."})
     declared = LayoutBuilder().declare(state)
-    parts = fingerprint_parts(declared)
-    layout = wire.Layout.FromString(declared.layout)
-    schema = wire.TensorSchema.FromString(layout.tensor_schema)
-    shapes = global_shapes(schema)
-    names = {number: name for name, number in dtypes.NUMBER.items()}
+    boxes = list(boxes_of(declared))
     found: dict[str, Fingerprint] = {}
-    for shard, tensor, part in zip(declared.shards, layout.shard_tensors, parts, strict=True):
-        one = Fingerprint(names[schema.dtypes[tensor]], shapes[tensor], part, on_host(shard.name, shard.array).size)
-        found[shard.name] = found[shard.name] + one if shard.name in found else one
+    for box, part in zip(boxes, fingerprint_parts(boxes), strict=True):
+        one = Fingerprint(box.dtype, box.global_shape, part, box.end - box.begin)
+        found[box.name] = found[box.name] + one if box.name in found else one
     return found
 
 

@@ -23,6 +23,7 @@ from cairn._session import lineage
 from cairn._session.session import Session
 from cairn._staging import slab_copies
 from cairn._state import layout
+from cairn._state.declared_boxes import boxes_of
 from cairn._state.entries import PerRankValues
 from cairn._state.fingerprint_parts import check_on_host, fingerprint_parts
 from cairn._state.layout import DeclaredState
@@ -118,7 +119,7 @@ class Loader:
                                             self._session.owner, self._session.lease(),
                                             self._session.agent_incarnation, self._session.straggler_reporter("load"))
             if request.verify_fingerprints:
-                end.fingerprint_parts.extend(fingerprint_parts(declared))
+                end.fingerprint_parts.extend(fingerprint_parts(boxes_of(declared)))
             return begun, self._await_end(end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):

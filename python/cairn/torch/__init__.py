@@ -11,14 +11,15 @@ Everything that is no tensor becomes an object that is the same on all ranks; wr
 CheckpointManager saves models, optimizers and data loaders while they train, when it is due.
 """
 
+from cairn.torch._state_dict.safetensors import load_safetensors
 from cairn.torch._state_dict.save_load import fingerprint, load, prepare, save
 from cairn.torch._tensors.dtensor_boxes import boxes_of
 from cairn.torch._tensors.tensor_serializer import register as _register_small_tensors
 from cairn.torch._training.checkpoint_manager import CheckpointManager
 from cairn.torch._training.rng import rng_state, set_rng_state
 
-__all__ = ["CairnReader", "CairnWriter", "CheckpointManager", "boxes_of", "fingerprint", "load", "prepare", "rng_state",
-           "save", "set_rng_state"]
+__all__ = ["CairnReader", "CairnWriter", "CheckpointManager", "boxes_of", "fingerprint", "load", "load_safetensors",
+           "prepare", "rng_state", "save", "set_rng_state"]
 
 _register_small_tensors()
 
