@@ -80,7 +80,7 @@ bool Mirror::Stop(absl::Duration patience) {
     if (thread->joinable()) thread->join();
   }
   // A look at a copy has a thread of its own, which uses the storage too.
-  while (*looking_) {
+  while (*looking_ || *asking_ > 0) {
     if (clock_.SteadyNow() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(5));
   }
@@ -451,14 +451,58 @@ absl::StatusOr<Mirror::Found> Mirror::Held(MirrorPlace::Side& side, const std::s
   return found;
 }
 
-absl::Status Mirror::Stalled(const std::string& job) const {
-  const absl::Status trouble = view_.Trouble(job);
-  return HasReason(trouble, Reason::kStorageStalled) ? trouble : absl::OkStatus();
+absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> Mirror::ToRead(const std::string& job) {
+  if (const absl::Status trouble = view_.Trouble(job); HasReason(trouble, Reason::kStorageStalled)) return trouble;
+  std::shared_ptr<Question> question;
+  {
+    MutexLock lock(mutex_);
+    question = question_;
+    if (question == nullptr) {
+      question = question_ = std::make_shared<Question>();
+      ++*asking_;
+      auto thread = StartThread("to ask the mirror", [question, place = place_, asking = asking_] {
+        absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> side;
+        const absl::Status asked = WithMemory("to ask the mirror", [&] {
+          side = place->ToRead();
+          return side.status();
+        });
+        if (!asked.ok()) side = asked;
+        --*asking;
+        MutexLock answers(question->mutex);
+        question->answer = std::move(side);
+        question->answered.NotifyAll();
+      });
+      if (!thread.ok()) {
+        --*asking_;
+        question_ = nullptr;
+        return thread.status();
+      }
+      thread->detach();
+    }
+  }
+  const absl::Time deadline = absl::Now() + options_.patience;
+  std::optional<absl::StatusOr<std::shared_ptr<MirrorPlace::Side>>> answer;
+  {
+    MutexLock lock(question->mutex);
+    while (!question->answer.has_value() && absl::Now() < deadline) {
+      question->answered.WaitFor(question->mutex, deadline - absl::Now());
+    }
+    answer = question->answer;
+  }
+  if (answer.has_value()) {
+    MutexLock lock(mutex_);
+    if (question_ == question) question_ = nullptr;
+    return *std::move(answer);
+  }
+  return MakeError(Reason::kStorageStalled,
+                   absl::StrCat("the mirror ", options_.address, " has not answered for ",
+                                absl::FormatDuration(options_.patience)),
+                   {{"job", job},
+                    {"next", absl::StrCat("Try again. See whether the storage of ", options_.address, " answers.")}});
 }
 
 absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, int64_t step) {
-  CAIRN_RETURN_IF_ERROR(Stalled(job));
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, place_->ToRead());
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, ToRead(job));
   const StepRecord root = root_.ReadStep(job, step);
   const StepRecord there = side->checkpoints.ReadStep(job, step);
   for (const StepRecord* record : {&root, &there}) {
@@ -472,8 +516,7 @@ absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, int64_t step)
 
 absl::StatusOr<Mirror::Found> Mirror::FindLatest(const std::string& job, bool fallback,
                                                  const std::set<int64_t>& damaged) {
-  CAIRN_RETURN_IF_ERROR(Stalled(job));
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, place_->ToRead());
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, ToRead(job));
   const absl::Time began = clock_.SteadyNow();
   CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, ReadBoth(*side, job));
   view_.Note(job, records, began, clock_.SteadyNow());

@@ -211,8 +211,9 @@ class Mirror {
   absl::Status Copy(const MirrorPlace::Held& held, const MirrorView::Copy& copy);
   // Returns `manifest` with a hold on its step. Fails if its step was deleted meanwhile.
   absl::StatusOr<Found> Held(MirrorPlace::Side& side, const std::string& job, int64_t step);
-  // STORAGE_STALLED if the mirror does not answer, so that nobody waits for it; else OK.
-  absl::Status Stalled(const std::string& job) const;
+  // Asks the mirror whether it is there, and returns it. STORAGE_STALLED: it does not answer, so that nobody waits for
+  // it longer. Else fails as MirrorPlace::ToRead.
+  absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> ToRead(const std::string& job);
   bool InUse(const std::string& job, int64_t step) const;
 
   const MirrorOptions options_;
@@ -246,6 +247,14 @@ class Mirror {
   int running_ ABSL_GUARDED_BY(mutex_) = 0;  // threads
   std::thread looker_;
   std::thread copier_;
+  // A question of ToRead, which several may wait for. Storage may hold whoever asks it.
+  struct Question {
+    Mutex mutex;
+    CondVar answered;
+    std::optional<absl::StatusOr<std::shared_ptr<MirrorPlace::Side>>> answer ABSL_GUARDED_BY(mutex);
+  };
+  std::shared_ptr<Question> question_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<std::atomic<int>> asking_ = std::make_shared<std::atomic<int>>(0);
   // Set while a look of MayRulesDelete has not ended.
   const std::shared_ptr<std::atomic<bool>> looking_ = std::make_shared<std::atomic<bool>>(false);
 };

@@ -611,7 +611,12 @@ TEST_F(MirrorTest, Run_TheMirrorDoesNotAnswer_IsToldSoon) {
   const std::string error = std::string(one_->view().DescribeMirror(kJob).error().message());
   EXPECT_NE(error.find(options_.address + " has not answered"), std::string::npos) << error;
   EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kStorageStalled)) << "nobody waits for it";
+  Mirror another(options_, checkpoints_, Clock::Real());  // nobody has looked yet
+  const auto asked = another.Find(kJob, 1).status();
+  EXPECT_TRUE(HasReason(asked, Reason::kStorageStalled)) << asked;
+  EXPECT_NE(asked.message().find(options_.address), std::string::npos) << asked;
   hang_ = false;
+  EXPECT_TRUE(another.Stop(absl::Seconds(20)));
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_TRUE(one_->view().Trouble(kJob).ok());
 }
