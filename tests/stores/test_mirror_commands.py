@@ -63,6 +63,11 @@ def test_a_copy_that_nobody_else_has_and_that_lost_a_file_is_listed_as_damaged(o
     assert "rank00000-bin00.safetensors" in ask(only_there, "list", "demo")
 
 
+def test_verify_of_a_step_that_is_damaged_at_the_root_names_the_mirror_with_its_copy(only_there, tmp_path):
+    (tmp_path / "root" / "demo" / f"{30:012}" / "0001" / "rank00000-bin00.safetensors").unlink()
+    assert f"cairn verify demo@30 --root {tmp_path / 'mirror'}" in command(only_there, "verify", "demo@30").stderr
+
+
 def test_an_overwritten_step_that_rules_delete_uncopied_leaves_its_earlier_copy(tmp_path):
     root, mirror = tmp_path / "root", tmp_path / "mirror"
     with cluster_of(root, str(mirror)) as cluster:
