@@ -144,7 +144,8 @@ std::string MirrorWithCopy(const CommandContext& context, const std::string& job
   const auto listed = ListWithMirror(**client, job);
   if (!listed.ok() || !listed->mirror.has_value()) return "";
   for (const v1::Checkpoint& one : listed->checkpoints) {
-    if (one.step() == step && one.mirror().state() == v1::MirroredCheckpoint::MIRRORED) return listed->mirror->address();
+    if (one.step() == step && one.mirror().state() == v1::MirroredCheckpoint::MIRRORED)
+      return listed->mirror->address();
   }
   return "";
 }

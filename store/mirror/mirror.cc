@@ -494,11 +494,10 @@ absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> Mirror::ToRead(const std::str
     if (question_ == question) question_ = nullptr;
     return *std::move(answer);
   }
-  return MakeError(Reason::kStorageStalled,
-                   absl::StrCat("the mirror ", options_.address, " has not answered for ",
-                                absl::FormatDuration(options_.patience)),
-                   {{"job", job},
-                    {"next", absl::StrCat("Try again. See whether the storage of ", options_.address, " answers.")}});
+  return MakeError(
+      Reason::kStorageStalled,
+      absl::StrCat("the mirror ", options_.address, " has not answered for ", absl::FormatDuration(options_.patience)),
+      {{"job", job}, {"next", absl::StrCat("Try again. See whether the storage of ", options_.address, " answers.")}});
 }
 
 absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, int64_t step) {

@@ -133,19 +133,19 @@ MirrorWork MirrorView::Note(const std::string& job, MirrorRecords records, absl:
   return work;
 }
 
-void MirrorView::Apply(const Change& change, MirrorRecords& records) {
+bool MirrorView::Apply(const Change& change, MirrorRecords& records) {
   std::vector<StepRecord>& steps = change.at_root ? records.root : records.mirror;
   auto step = std::lower_bound(steps.begin(), steps.end(), change.step,
                                [](const StepRecord& one, int64_t number) { return one.step < number; });
   if (step == steps.end() || step->step != change.step) {
-    if (change.at_root) return;
+    if (change.at_root) return false;
     step = steps.insert(step, StepRecord{.step = change.step});
   }
   auto attempt = std::lower_bound(step->attempts.begin(), step->attempts.end(), change.attempt.attempt,
                                   [](const StoredAttempt& one, uint32_t number) { return one.attempt < number; });
   const bool stands = attempt != step->attempts.end() && attempt->attempt == change.attempt.attempt;
   if (change.at_root) {
-    if (!stands) return;
+    if (!stands) return false;
     attempt->deleted = true;
     attempt->deleted_by_rules = change.attempt.deleted_by_rules;
   } else if (stands) {
@@ -153,12 +153,13 @@ void MirrorView::Apply(const Change& change, MirrorRecords& records) {
   } else {
     step->attempts.insert(attempt, change.attempt);
   }
+  return true;
 }
 
 void MirrorView::Take(const std::string& job, Change change) {
   const auto seen = seen_.find(job);
   if (seen == seen_.end()) return;
-  Apply(change, seen->second.records);
+  if (!Apply(change, seen->second.records)) return;
   const absl::Time now = change.time;
   seen->second.changes.push_back(std::move(change));
   Join(job, seen->second, now);
@@ -355,11 +356,14 @@ bool MirrorView::NoteChecked(const Copy& copy, const absl::Status& whole, absl::
   if (step->copy == MirrorStep::Copy::kOnlyThere) seen.looked[copy.step] = now;
   if (whole.ok()) {
     seen.checked[copy.step] = now;
-    seen.damaged.erase(copy.step);
+    if (seen.damaged.erase(copy.step) > 0) Join(copy.job, seen, now);
     return false;
   }
   seen.checked.erase(copy.step);
-  return seen.damaged.insert_or_assign(copy.step, Damaged{step->mirrored, whole}).second;
+  const bool is_news = seen.damaged.insert_or_assign(copy.step, Damaged{step->mirrored, whole}).second;
+  // Rules must not delete the step at the root before the next look.
+  if (is_news) Join(copy.job, seen, now);
+  return is_news;
 }
 
 void MirrorView::NoteLooked(const Copy& copy, absl::Time now) {

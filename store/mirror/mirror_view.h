@@ -189,7 +189,8 @@ class MirrorView {
   void Take(const std::string& job, Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What a person should know of work that could not be done; it is tried again.
   absl::Status UndoneOf(const Seen& seen) const;
-  static void Apply(const Change& change, MirrorRecords& records);
+  // Returns false if the records do not have the attempt that was deleted, so that there is nothing to say.
+  static bool Apply(const Change& change, MirrorRecords& records);
 
   const std::string address_;
   const MirrorRule rule_;
