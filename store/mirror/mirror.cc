@@ -451,7 +451,7 @@ absl::StatusOr<Mirror::Found> Mirror::Held(MirrorPlace::Side& side, const std::s
   return found;
 }
 
-absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> Mirror::ToRead(const std::string& job) {
+absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> Mirror::ToRead(const std::string& job, absl::Duration patience) {
   if (const absl::Status trouble = view_.Trouble(job); HasReason(trouble, Reason::kStorageStalled)) return trouble;
   std::shared_ptr<Question> question;
   {
@@ -480,7 +480,7 @@ absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> Mirror::ToRead(const std::str
       thread->detach();
     }
   }
-  const absl::Time deadline = absl::Now() + options_.patience;
+  const absl::Time deadline = absl::Now() + patience;
   std::optional<absl::StatusOr<std::shared_ptr<MirrorPlace::Side>>> answer;
   {
     MutexLock lock(question->mutex);
@@ -496,12 +496,12 @@ absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> Mirror::ToRead(const std::str
   }
   return MakeError(
       Reason::kStorageStalled,
-      absl::StrCat("the mirror ", options_.address, " has not answered for ", absl::FormatDuration(options_.patience)),
+      absl::StrCat("the mirror ", options_.address, " has not answered for ", absl::FormatDuration(patience)),
       {{"job", job}, {"next", absl::StrCat("Try again. See whether the storage of ", options_.address, " answers.")}});
 }
 
 absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, int64_t step) {
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, ToRead(job));
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, ToRead(job, options_.patience));
   const StepRecord root = root_.ReadStep(job, step);
   const StepRecord there = side->checkpoints.ReadStep(job, step);
   for (const StepRecord* record : {&root, &there}) {
@@ -515,7 +515,7 @@ absl::StatusOr<Mirror::Found> Mirror::Find(const std::string& job, int64_t step)
 
 absl::StatusOr<Mirror::Found> Mirror::FindLatest(const std::string& job, bool fallback,
                                                  const std::set<int64_t>& damaged) {
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, ToRead(job));
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, ToRead(job, options_.patience));
   const absl::Time began = clock_.SteadyNow();
   CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, ReadBoth(*side, job));
   view_.Note(job, records, began, clock_.SteadyNow());

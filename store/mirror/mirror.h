@@ -212,8 +212,8 @@ class Mirror {
   // Returns `manifest` with a hold on its step. Fails if its step was deleted meanwhile.
   absl::StatusOr<Found> Held(MirrorPlace::Side& side, const std::string& job, int64_t step);
   // Asks the mirror whether it is there, and returns it. STORAGE_STALLED: it does not answer, so that nobody waits for
-  // it longer. Else fails as MirrorPlace::ToRead.
-  absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> ToRead(const std::string& job);
+  // it longer than `patience`. Else fails as MirrorPlace::ToRead.
+  absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> ToRead(const std::string& job, absl::Duration patience);
   bool InUse(const std::string& job, int64_t step) const;
 
   const MirrorOptions options_;

@@ -23,7 +23,7 @@ constexpr absl::Duration kCleanRetry = absl::Seconds(5);
 constexpr size_t kCopiesAtOnce = 8;
 constexpr absl::Duration kNextCopies = absl::Seconds(5);
 // So long a change that a person asked for waits for the thread's own.
-constexpr absl::Duration kChangePatience = absl::Seconds(10);
+constexpr absl::Duration kChangePatience = absl::Seconds(5);
 
 bool Contains(const std::vector<int64_t>& steps, int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -327,7 +327,7 @@ absl::StatusOr<std::optional<ChangedSteps>> Mirror::Change(const std::string& jo
                       {"step", absl::StrCat(*step)},
                       {"next", absl::StrCat("Try again, or look at the storage of ", options_.address, ".")}});
   }
-  const auto opened = place_->ToRead();
+  const auto opened = ToRead(job, std::min(options_.patience, kChangePatience));
   const StepRecord root = root_.ReadStep(job, *step);
   const StepRecord there =
       opened.ok() ? (*opened)->checkpoints.ReadStep(job, *step) : StepRecord{.unlisted = opened.status()};

@@ -615,6 +615,7 @@ TEST_F(MirrorTest, Run_TheMirrorDoesNotAnswer_IsToldSoon) {
   const auto asked = another.Find(kJob, 1).status();
   EXPECT_TRUE(HasReason(asked, Reason::kStorageStalled)) << asked;
   EXPECT_NE(asked.message().find(options_.address), std::string::npos) << asked;
+  EXPECT_NE(another.Change(kJob, {PinStep{1}}).status().message().find(options_.address), std::string::npos);
   hang_ = false;
   EXPECT_TRUE(another.Stop(absl::Seconds(20)));
   EXPECT_TRUE(BecomesMirrored(1));
