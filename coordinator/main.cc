@@ -93,7 +93,7 @@ absl::StatusOr<std::optional<MirrorOptions>> ReadMirrorFlags(const Flags& flags)
   mirror.address = address;
   mirror.root = root;
   mirror.rule = rule;
-  mirror.open = [address] { return OpenStorage(address, /*create=*/true); };
+  mirror.open = [address](bool create) { return OpenStorage(address, create); };
   return mirror;
 }
 

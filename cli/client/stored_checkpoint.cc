@@ -138,4 +138,16 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const CommandContext& context, c
   return StoredCheckpoint{*std::move(storage), std::move(fetched->manifest)};
 }
 
+std::string MirrorWithCopy(const CommandContext& context, const std::string& job, int64_t step) {
+  const auto client = CoordinatorClient::Connect(context, job);
+  if (!client.ok()) return "";
+  const auto listed = ListWithMirror(**client, job);
+  if (!listed.ok() || !listed->mirror.has_value()) return "";
+  for (const v1::Checkpoint& one : listed->checkpoints) {
+    if (one.step() == step && one.mirror().state() == v1::MirroredCheckpoint::MIRRORED)
+      return listed->mirror->address();
+  }
+  return "";
+}
+
 }  // namespace cairn::cli

@@ -62,6 +62,10 @@ absl::StatusOr<StoredCheckpoint> OpenAtMirror(const CommandContext& context, con
 absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const CommandContext& context, const CheckpointName& name,
                                                 const std::string& root);
 
+// Returns the address of the mirror if the coordinator says that it has a copy of the step, which the root has too;
+// empty if not, or if nobody knows.
+std::string MirrorWithCopy(const CommandContext& context, const std::string& job, int64_t step);
+
 }  // namespace cairn::cli
 
 #endif  // CAIRN_CLI_CLIENT_STORED_CHECKPOINT_H_

@@ -109,6 +109,12 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   }
   FaultTable(report).Print(stdout);
   const VerifyFault& first = report.faults.front();
+  const std::string mirror = arguments.root.empty() ? MirrorWithCopy(context, manifest.job, manifest.step) : "";
+  const std::string then =
+      mirror.empty() ? next
+                     : absl::StrCat("The mirror ", mirror, " has a copy. See whether it is whole: `cairn verify ",
+                                    manifest.job, "@", manifest.step, " --root ", ForShell(mirror),
+                                    "`. Loads take it as soon as the coordinator knows of the damage.");
   return MakeError(first.reason,
                    absl::StrCat(manifest.job, "@", manifest.step, " has ", report.faults_in_all,
                                 report.faults_in_all == 1 ? " fault: " : " faults; the first: ", first.message),
@@ -117,7 +123,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
                     {"file", first.file},
                     {"tensor", first.tensor},
                     {"faults", absl::StrCat(report.faults_in_all)},
-                    {"next", next}});
+                    {"next", then}});
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ nlohmann::ordered_json MirrorToJson(const v1::Mirror& mirror) {
 std::string MirrorText(const v1::Mirror& mirror) {
   std::string text = absl::StrCat("mirror ", ForTerminal(mirror.address()), ": ");
   if (mirror.steps_waiting() == 0) {
-    absl::StrAppend(&text, mirror.has_error() ? "it is not known what it has" : "no step waits");
+    absl::StrAppend(&text, mirror.has_error() ? "it may lack something" : "no step waits");
   } else {
     absl::StrAppend(&text, mirror.steps_waiting(), mirror.steps_waiting() == 1 ? " step waits" : " steps wait");
   }
@@ -192,7 +192,7 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
       };
       text = absl::StrJoin(checkpoint.warnings(), ", ", kinds);
     }
-    if (damaged) {
+    if (damaged || !error.ok()) {
       text = absl::StrCat(std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ", error.message());
     }
     if (text.empty() && checkpoint.mirror().has_error()) {

@@ -89,7 +89,12 @@ bool IsRefused(const std::string& file) {
          error == ECONNREFUSED;
 }
 
-void RemoveOld(int directory, time_t now) {
+// The file `newest` was written just now. Its time is that of the file system, like the others'; the clock of this
+// process may be wrong, and the files of others that run must not be old by that.
+void RemoveOld(int directory, const std::string& newest) {
+  struct stat own;
+  if (StatIn(directory, newest, own) != 0) return;
+  const time_t now = own.st_mtime;
   UniqueFd again(RetryInterrupted([&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   DIR* list = again.valid() ? fdopendir(again.get()) : nullptr;
   if (list == nullptr) return;
@@ -201,7 +206,7 @@ absl::Status TokenDirectory::Put(std::string_view address, std::string_view toke
           .replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600};
       CAIRN_RETURN_IF_ERROR(WriteAtomically(directory.get(), name, text, options, name).put.status());
     }
-    RemoveOld(directory.get(), time(nullptr));
+    RemoveOld(directory.get(), FileName(CanonicalAddresses(address).front()));
     return absl::OkStatus();
   };
   std::vector<std::string> refused;

@@ -7,13 +7,30 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 
 #include "common/status/reason.h"
+
+namespace {
+
+std::atomic<time_t> clock_is_ahead = 0;  // by so many seconds
+
+}  // namespace
+
+// In the place of the C library's.
+extern "C" time_t time(time_t* result) noexcept {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const time_t told = now.tv_sec + clock_is_ahead;
+  if (result != nullptr) *result = told;
+  return told;
+}
 
 namespace cairn {
 namespace {
@@ -138,6 +155,14 @@ TEST_F(TokenDirectoryTest, Put_OldCopies_AreRemoved) {
   EXPECT_EQ(Directory().Find("[::1]:7421").tokens, std::vector<std::string>{kToken});
   ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
   EXPECT_EQ(Directory().Find("[::1]:7421").tokens, std::vector<std::string>{kToken});
+}
+
+TEST_F(TokenDirectoryTest, Put_OwnClockIsAhead_CopiesOfOthersStay) {
+  ASSERT_TRUE(Directory().Put(kAddress, kToken, "another").ok());
+  clock_is_ahead = 48 * 60 * 60;
+  ASSERT_TRUE(Directory().Put("[::1]:7421", kToken, "me").ok());
+  clock_is_ahead = 0;
+  EXPECT_TRUE(std::filesystem::exists(File()));
 }
 
 // A loopback socket that listens, or that is only bound: then it refuses connections as long as it lives.

@@ -197,10 +197,12 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
-  absl::StatusOr<ChangedSteps> changed = Change(job, action);
-  if (mirror_ == nullptr) return changed;
+  if (mirror_ == nullptr) return Change(job, action);
   const auto* deletion = std::get_if<DeleteStep>(&action.change);
   const auto* tag = std::get_if<TagStep>(&action.change);
+  const auto* pin = std::get_if<PinStep>(&action.change);
+  std::optional<Mirror::JobOrder> order(std::in_place, *mirror_, job);
+  absl::StatusOr<ChangedSteps> changed = Change(job, action);
   const bool none = HasReason(changed.status(), Reason::kNotCommitted);
   const bool repeated =
       deletion != nullptr && changed.ok() && changed->deleted.size() == changed->deleted_before.size();
@@ -208,6 +210,9 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   if (untags) {
     for (const int64_t step : changed->untagged) mirror_->Unmark(job, step, tag->tag);
   }
+  if (changed.ok() && pin != nullptr && !pin->pinned) mirror_->Unmark(job, pin->step, "");
+  if (changed.ok()) mirror_->NoteDeleted(job, changed->deleted);
+  order.reset();  // what follows waits for the mirror's storage
   if (none || repeated || untags) {
     // The step may stand only at the mirror.
     absl::StatusOr<std::optional<ChangedSteps>> there = mirror_->Change(job, action);
@@ -218,9 +223,6 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
     return changed;
   }
   if (!changed.ok()) return changed;
-  if (const auto* pin = std::get_if<PinStep>(&action.change); pin != nullptr && !pin->pinned) {
-    mirror_->Unmark(job, pin->step, "");
-  }
   if (deletion != nullptr) {
     const std::optional<MirrorStep> seen = mirror_->view().Find(job, deletion->step);
     changed->mirror_follows = seen.has_value() && seen->mirrored != 0;

@@ -398,7 +398,7 @@ class MirroredExecutorTest : public ExecutorTest {
     options.address = directory_;
     options.root = storage_->root();
     options.settle = absl::ZeroDuration();
-    options.open = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
+    options.open = [this](bool) -> absl::StatusOr<std::unique_ptr<Storage>> {
       if (down_) return MakeError(Reason::kStorageError, "it is down");
       return std::unique_ptr<Storage>(*PosixStorage::Open(directory_, false));
     };

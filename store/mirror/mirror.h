@@ -48,35 +48,54 @@ struct MirrorOptions {
   // A step that cannot be copied because it is damaged at the root is tried again after `longest_retry`, and after
   // twice as long each further time, up to this.
   absl::Duration step_retry = absl::Hours(1);
+  // The mirror answers within this time, or people are told that it does not.
+  absl::Duration patience = absl::Seconds(20);
   // Without work the mirror is asked for so often whether it is still there.
   absl::Duration ping = absl::Seconds(30);
   // Pins or tags a step at the root.
   std::function<absl::Status(const std::string& job, const ChangeSteps& mark)> mark_root;
 };
 
-// Thread-safe. One thread copies, one step at a time, and follows the root's deletions, pins and tags; it holds the
-// mirror's root lock while it runs.
+// Thread-safe. One thread looks at the jobs, one after the other: it holds the mirror's root lock, and follows the
+// root's deletions, pins and tags. Another one copies, one step at a time.
 class Mirror {
  public:
-  // `root`: what is copied. Both must outlive the mirror, and its thread if Stop returns false.
+  // `root`: what is copied. Both must outlive the mirror, and its threads if Stop returns false.
   Mirror(MirrorOptions options, CheckpointStore& root, const Clock& clock);
-  // Must not run while the thread does: call Stop first.
+  // Must not run while the threads do: call Stop first.
   ~Mirror();
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
   const std::string& address() const { return options_.address; }
-  // What the thread has seen.
+  // What was seen.
   const MirrorView& view() const { return view_; }
 
-  // Begins to copy what waits of all jobs. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the thread.
+  // Begins to copy what waits of all jobs. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused a thread.
   absl::Status Start();
-  // Ends the copy under way, and gives the mirror back. Returns false if storage still holds the thread after
+  // Ends the copy under way, and gives the mirror back. Returns false if storage still holds a thread after
   // `patience`; then nothing that it uses may be destroyed. Idempotent.
   bool Stop(absl::Duration patience);
 
   // Something of the job may have changed at the root: looks at it soon. Does not block.
   void Look(const std::string& job);
+
+  // The root has deleted these attempts of the job, durably: it is known from here on. Does not block.
+  void NoteDeleted(const std::string& job, const std::vector<StoredAttempt>& deleted);
+
+  // While somebody has it, nobody else changes pins, tags and checkpoints of the job at the root: neither a person nor
+  // the mirror. Waits for whoever has it. The mirror must outlive it.
+  class JobOrder {
+   public:
+    JobOrder(Mirror& mirror, std::string job);
+    ~JobOrder();
+    JobOrder(const JobOrder&) = delete;
+    JobOrder& operator=(const JobOrder&) = delete;
+
+   private:
+    Mirror& mirror_;
+    const std::string job_;
+  };
 
   // The methods below wait for the mirror's storage, but for the view.
 
@@ -91,7 +110,8 @@ class Mirror {
   absl::StatusOr<std::optional<ChangedSteps>> Change(const std::string& job, const ChangeSteps& change);
 
   // A person has taken a tag, or the pin if `tag` is empty, from a step at the root: takes it from the copy too. Does
-  // not block. The wish is kept in memory: a mark that is left because of that only keeps a copy longer.
+  // not block; call it while the JobOrder is held in which the mark was taken, so that the mirror does not set it
+  // again. The wish is kept in memory: a mark that is left because of that only keeps a copy longer.
   void Unmark(const std::string& job, int64_t step, const std::string& tag);
 
   // MirrorView::IsLatest. Right after the start it waits for the first look at the job, for ten seconds at most; if
@@ -119,27 +139,57 @@ class Mirror {
   absl::StatusOr<Found> FindLatest(const std::string& job, bool fallback, const std::set<int64_t>& damaged);
 
  private:
-  // One at a time changes records of steps that stand at the mirror: the thread, or a call of Change.
-  class Turn;
+  // One at a time changes records of steps that stand at the mirror, or begins to copy a step: a thread, or a call of
+  // Change.
+  class Turn {
+   public:
+    // Waits until nobody else has the turn, for `patience` at most.
+    Turn(Mirror& mirror, absl::Duration patience);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
 
-  void Run();
-  // Does the next piece of work. `worked`: there was some.
+    bool mine() const { return mine_; }
+
+   private:
+    Mirror& mirror_;
+    bool mine_ = false;
+  };
+  // Marks of a job: steps and tags; an empty tag is the pin.
+  using Marks = std::set<std::pair<int64_t, std::string>>;
+
+  void RunLooks();
+  void RunCopies();
+  void NoteEnd();
+  // Looks at the next job. `worked`: there was one.
   absl::Status Work(bool& worked);
   // Takes how a piece of work ended, and waits until the next one.
   void AwaitWork(const absl::Status& status, bool worked);
+  // Copies the next step. Returns false if there is none now.
+  bool CopyNext(absl::Time& next);
+  // Returns the error as people get it.
+  absl::Status OfMirror(const absl::Status& status) const;
   absl::Status LookForJobs(const MirrorPlace::Held& held);
   // Returns a job to look at now; nothing if there is none.
   std::optional<std::string> TakeDue();
-  // Looks at the job, and does all that is to be done there but copy.
+  // Looks at the job, and does all that is to be done there but copy. What cannot be done does not keep the rest back.
   absl::Status LookAt(const MirrorPlace::Held& held, const std::string& job);
   absl::StatusOr<MirrorRecords> ReadBoth(MirrorPlace::Side& side, const std::string& job);
-  // Gives the copies the pins and tags that their steps have at the root, and takes away those of Unmark. A mark that
-  // only the mirror has stays: a person made it there, or the root comes from a backup. If a later commit of its step
-  // stands at the root, the mark is made there too.
-  absl::Status CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
+  // Gives the copies the pins and tags that their steps have at the root. A mark that only the mirror has stays: a
+  // person made it there, or the root comes from a backup. If a later commit of its step stands at the root, the mark
+  // is made there too, unless it is one of `taken`. Returns the first error.
+  absl::Status CopyMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
+                         const Marks& taken);
   absl::Status CopyMark(const MirrorPlace::Held& held, const std::string& job, int64_t step, const std::string& tag);
-  // Does what Unmark has asked for.
-  absl::Status TakeMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
+  // Makes the mark of a step at the mirror at the root too, unless a person has taken it away there meanwhile.
+  absl::Status MarkRoot(const std::string& job, int64_t step, const std::string& tag);
+  // Takes the marks of Unmark away, and all from copies of deleted steps. `taken`: those of Unmark. Returns the first
+  // error.
+  absl::Status TakeMarks(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
+                         Marks& taken);
+  // Returns the first error.
+  absl::Status DeleteOutdated(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
+                              const MirrorWork& work);
   // Looks at the files of the newest copies, for the sake of which older ones are to go. Returns whether all are whole.
   absl::StatusOr<bool> NewestAreWhole(const MirrorPlace::Held& held, const std::string& job,
                                       const MirrorRecords& records);
@@ -147,7 +197,8 @@ class Mirror {
   void CheckOnlyThere(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records);
   // Puts down what a look at the files of a copy has found: OK, or damage, which the log tells once.
   void NoteChecked(const std::string& job, int64_t step, const absl::Status& whole);
-  // Puts the record that deletes a copy. Does nothing while it is the last valid checkpoint of both places, or pinned.
+  // Puts the record that deletes a copy. Does nothing while it is the last valid checkpoint of both places, or pinned,
+  // or being copied.
   absl::Status DeleteCopy(const MirrorPlace::Held& held, const std::string& job, DeleteStep action);
   // Removes the files of deleted copies that nobody reads, and what was left of copies that are not wanted any more.
   absl::Status Clean(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
@@ -155,11 +206,14 @@ class Mirror {
   absl::Status CleanAttempt(const MirrorPlace::Held& held, const std::string& job, const StepRecord& step,
                             const StoredAttempt& attempt, const MirrorWork& work);
   // Forgets that rules have deleted the attempt there, so that it can be copied again under its number: a pin, or the
-  // deletion of a later step, may want it. What is left of its files is gone on with.
+  // deletion of a later step, may want it. What is left of its files is gone on with. The caller has the Turn.
   absl::Status ForgetDeleted(const MirrorPlace::Held& held, const std::string& job, int64_t step, uint32_t attempt);
   absl::Status Copy(const MirrorPlace::Held& held, const MirrorView::Copy& copy);
   // Returns `manifest` with a hold on its step. Fails if its step was deleted meanwhile.
   absl::StatusOr<Found> Held(MirrorPlace::Side& side, const std::string& job, int64_t step);
+  // Asks the mirror whether it is there, and returns it. STORAGE_STALLED: it does not answer, so that nobody waits for
+  // it longer than `patience`. Else fails as MirrorPlace::ToRead.
+  absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> ToRead(const std::string& job, absl::Duration patience);
   bool InUse(const std::string& job, int64_t step) const;
 
   const MirrorOptions options_;
@@ -169,22 +223,38 @@ class Mirror {
   const std::shared_ptr<MirrorPlace> place_;  // shared with a look that storage may hold
   MirrorView view_;
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> stop_copy_ = false;  // the copy under way has no lock any more, or the mirror ends
   std::atomic<uint64_t> bytes_done_ = 0;
 
-  // The thread's alone.
+  // Only for the thread that looks.
   absl::Duration retry_ = absl::ZeroDuration();
   std::string told_;  // the error that the log knows
   bool jobs_found_ = false;
+  bool asked_first_ = false;  // a job for which Look was called had the last turn
+  // Only for the thread that copies.
+  absl::Duration copy_retry_ = absl::ZeroDuration();
+  std::string told_copy_;
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
   std::vector<std::string> due_ ABSL_GUARDED_BY(mutex_);  // jobs to look at; each once
   // Jobs, steps and tags; an empty tag is the pin.
   std::set<std::tuple<std::string, int64_t, std::string>> unmarked_ ABSL_GUARDED_BY(mutex_);
-  bool changing_ ABSL_GUARDED_BY(mutex_) = false;  // somebody has the turn
+  bool changing_ ABSL_GUARDED_BY(mutex_) = false;          // somebody has the turn
+  std::set<std::string> ordered_ ABSL_GUARDED_BY(mutex_);  // the jobs whose JobOrder somebody has
+  uint64_t looks_ ABSL_GUARDED_BY(mutex_) = 0;             // pieces of work that have ended
   std::map<std::pair<std::string, int64_t>, std::weak_ptr<const void>> loads_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = true;
-  std::thread thread_;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;  // threads
+  std::thread looker_;
+  std::thread copier_;
+  // A question of ToRead, which several may wait for. Storage may hold whoever asks it.
+  struct Question {
+    Mutex mutex;
+    CondVar answered;
+    std::optional<absl::StatusOr<std::shared_ptr<MirrorPlace::Side>>> answer ABSL_GUARDED_BY(mutex);
+  };
+  std::shared_ptr<Question> question_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<std::atomic<int>> asking_ = std::make_shared<std::atomic<int>>(0);
   // Set while a look of MayRulesDelete has not ended.
   const std::shared_ptr<std::atomic<bool>> looking_ = std::make_shared<std::atomic<bool>>(false);
 };

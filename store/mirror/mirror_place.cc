@@ -1,23 +1,63 @@
 #include "store/mirror/mirror_place.h"
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/process/log.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/write/attempt_store.h"
 
 namespace cairn {
 namespace {
 
 constexpr std::string_view kOwnDirectory = ".cairn";
+constexpr std::string_view kMadeDirectory = ".cairn/mirrors";
 constexpr uint64_t kMaxOwnerBytes = 4096;
+constexpr size_t kNameBytes = 8;
 
 }  // namespace
+
+std::string MirrorPlace::MadePath(const std::string& address) {
+  const std::string digest = Digest(address).substr(0, kNameBytes);
+  return absl::StrCat(std::string(kMadeDirectory), "/", absl::BytesToHexString(digest));
+}
+
+absl::StatusOr<bool> MirrorPlace::WasMade() {
+  if (made_) return true;
+  const auto noted = root_storage_.Read(MadePath(address_), kMaxOwnerBytes);
+  if (HasReason(noted.status(), Reason::kFileMissing)) return false;
+  CAIRN_RETURN_IF_ERROR(noted.status());
+  made_ = true;
+  return true;
+}
+
+absl::Status MirrorPlace::NoteMade() {
+  if (made_) return absl::OkStatus();
+  CAIRN_RETURN_IF_ERROR(root_storage_.MakeDirectories(kMadeDirectory));
+  CAIRN_RETURN_IF_ERROR(root_storage_.PutIfAbsent(MadePath(address_), absl::StrCat(address_, "\n")).status());
+  made_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> MirrorPlace::IsOurs(Storage& storage) {
+  CAIRN_ASSIGN_OR_RETURN(const bool belongs, BelongsTo(storage, address_, root_));
+  if (belongs) return true;
+  CAIRN_ASSIGN_OR_RETURN(const bool was_made, WasMade());
+  if (!was_made) return false;
+  return MakeError(Reason::kRootMissing, absl::StrCat(address_, " is empty, and was the mirror of ", root_, " before"),
+                   {{"root", address_},
+                    {"next", absl::StrCat("See whether it is mounted. If its copies are lost for good, remove ",
+                                          root_storage_.FullPath(MadePath(address_)),
+                                          ", start the coordinator again, and it makes the mirror anew.")}});
+}
 
 absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> MirrorPlace::Opened() {
   MutexLock lock(open_mutex_);
   if (side_ == nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(auto storage, open_());
+    CAIRN_ASSIGN_OR_RETURN(const bool was_made, WasMade());
+    CAIRN_ASSIGN_OR_RETURN(auto storage, open_(/*create=*/!was_made));
     side_ = std::make_shared<Side>(std::move(storage));
   }
   return side_;
@@ -52,7 +92,7 @@ absl::StatusOr<bool> MirrorPlace::BelongsTo(Storage& storage, const std::string&
 
 absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> MirrorPlace::ToRead() {
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<Side> side, Opened());
-  CAIRN_RETURN_IF_ERROR(BelongsTo(*side->storage, address_, root_).status());
+  CAIRN_RETURN_IF_ERROR(IsOurs(*side->storage).status());
   return side;
 }
 
@@ -84,13 +124,35 @@ absl::StatusOr<std::shared_ptr<const MirrorPlace::Held>> MirrorPlace::Take() {
     if (!HasReason(checked, Reason::kRootInUse)) return checked;
   }
   Release();
-  CAIRN_ASSIGN_OR_RETURN(const bool belongs, BelongsTo(storage, address_, root_));
+  CAIRN_ASSIGN_OR_RETURN(const bool belongs, IsOurs(storage));
   auto held = std::make_shared<Held>();
   held->side = side;
   held->refreshed = refreshed;
-  CAIRN_ASSIGN_OR_RETURN(held->lock, storage.TakeRoot());
-  CAIRN_RETURN_IF_ERROR(storage.ProbeAtomicCreate());
-  if (!belongs) CAIRN_RETURN_IF_ERROR(storage.PutIfAbsent(kOwnerPath, absl::StrCat(root_, "\n")).status());
+  auto lock = storage.TakeRoot();
+  if (HasReason(lock.status(), Reason::kRootInUse)) {
+    const std::string next = absl::StrCat("Stop the other coordinator that uses ", address_,
+                                          " (kill it if it is frozen), or give this one another --mirror.");
+    return Annotate(lock.status(), "it is in use", {{"next", next}});
+  }
+  CAIRN_RETURN_IF_ERROR(lock.status());
+  held->lock = *std::move(lock);
+  absl::Status creates = storage.ProbeAtomicCreate();
+  if (HasReason(creates, Reason::kNoSpace)) {
+    // Deletions there make room.
+    AttemptStore::ReleaseReserve(storage);
+    creates = storage.ProbeAtomicCreate();
+  }
+  CAIRN_RETURN_IF_ERROR(creates);
+  if (!belongs) {
+    CAIRN_RETURN_IF_ERROR(storage.PutIfAbsent(kOwnerPath, absl::StrCat(root_, "\n")).status());
+    Log(LogLevel::kWarn, "mirror_made",
+        {{"mirror", address_},
+         {"next",
+          "Nothing was there before. If copies should be there, stop the coordinator, and mount the mirror or correct "
+          "--mirror."}});
+  }
+  CAIRN_RETURN_IF_ERROR(NoteMade());
+  AttemptStore::KeepReserve(storage);
   // Versions that know no deletions and lineages would misread what is copied.
   CAIRN_RETURN_IF_ERROR(held->lock->RaiseFormat());
   Log(LogLevel::kInfo, "mirror_held", {{"mirror", address_}, {"epoch", held->lock->epoch()}});

@@ -2,6 +2,7 @@
 #ifndef CAIRN_STORE_MIRROR_MIRROR_PLACE_H_
 #define CAIRN_STORE_MIRROR_MIRROR_PLACE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,12 +36,18 @@ class MirrorPlace {
     std::unique_ptr<RootLock> lock;
     uint64_t refreshed = 0;  // Storage::Refresh
   };
-  // Opens the mirror, and makes it if there is none. It may be called by any thread, and again after an error.
-  using Open = std::function<absl::StatusOr<std::unique_ptr<Storage>>()>;
+  // Opens the mirror; with `create` it makes it if there is none. It may be called by any thread, and again after an
+  // error.
+  using Open = std::function<absl::StatusOr<std::unique_ptr<Storage>>(bool create)>;
 
-  // `address`: the mirror's canonical name; `root`: that of what is copied.
-  MirrorPlace(std::string address, std::string root, Open open)
-      : address_(std::move(address)), root_(std::move(root)), open_(std::move(open)) {}
+  // `address`: the mirror's canonical name; `root`: that of what is copied, and `root_storage` its storage, which must
+  // outlive the place. A file at the root says that this mirror was made for it once. From then on it is not made anew:
+  // an empty place is a mirror that is not mounted.
+  MirrorPlace(std::string address, std::string root, Open open, Storage& root_storage)
+      : address_(std::move(address)), root_(std::move(root)), open_(std::move(open)), root_storage_(root_storage) {}
+
+  // The path of that file for the mirror of this name.
+  static std::string MadePath(const std::string& address);
 
   const std::string& address() const { return address_; }
 
@@ -50,7 +57,7 @@ class MirrorPlace {
   static absl::StatusOr<bool> BelongsTo(Storage& storage, const std::string& address, const std::string& root);
 
   // Returns the storage, to read from it. FAILED_PRECONDITION (ROOT_IN_USE): it is another root's mirror, or no mirror
-  // and not empty. Else the errors of storage.
+  // and not empty; (ROOT_MISSING): it was made once, and nothing is there now. Else the errors of both storages.
   absl::StatusOr<std::shared_ptr<Side>> ToRead();
   // Takes the mirror's lock, or checks that it is still held. Fails as ToRead; also ROOT_IN_USE if another process is
   // its writer.
@@ -61,11 +68,18 @@ class MirrorPlace {
 
  private:
   absl::StatusOr<std::shared_ptr<Side>> Opened();
+  // Returns whether the mirror was made for this root once.
+  absl::StatusOr<bool> WasMade();
+  absl::Status NoteMade();
+  // As BelongsTo. ROOT_MISSING: nothing is there, and the mirror was made once.
+  absl::StatusOr<bool> IsOurs(Storage& storage);
   absl::StatusOr<std::shared_ptr<const Held>> Take();
 
   const std::string address_;
   const std::string root_;
   const Open open_;
+  Storage& root_storage_;
+  std::atomic<bool> made_ = false;
   Mutex open_mutex_;
   std::shared_ptr<Side> side_ ABSL_GUARDED_BY(open_mutex_);
   mutable Mutex held_mutex_;

@@ -22,13 +22,11 @@ MirrorStep::Copy CopyOf(const StepRecord& root, const StoredAttempt* standing, c
     if (!attempt.deleted_by_rules) deleted = std::max(deleted, attempt.attempt);
     if (standing == nullptr) last = &attempt;
   }
+  if (IsForeign(root, mirrored)) return Copy::kOther;
   if (mirrored.attempt <= deleted) return Copy::kDeleted;
   if (last == nullptr || (standing == nullptr && last->attempt < mirrored.attempt)) return Copy::kOnlyThere;
   if (last->attempt > mirrored.attempt) return Copy::kReplaced;
-  // A damaged record, and one that a repair has made, say only the number.
-  const bool same = last->attempt == mirrored.attempt &&
-                    (last->damaged || last->repaired || !last->committed || IsSameCommit(*last, mirrored));
-  if (!same) return Copy::kOther;
+  if (last->attempt != mirrored.attempt) return Copy::kOther;
   return standing != nullptr ? Copy::kSame : Copy::kOnlyThere;
 }
 
@@ -79,6 +77,16 @@ bool IsUnread(const StepRecord& step) {
 
 }  // namespace
 
+bool IsForeign(const StepRecord& root, const StoredAttempt& mirrored) {
+  const auto namesake = std::find_if(root.attempts.begin(), root.attempts.end(),
+                                     [&](const StoredAttempt& attempt) { return attempt.attempt == mirrored.attempt; });
+  if (namesake == root.attempts.end()) return false;
+  if (namesake->aborted() || namesake->unfinished) return true;
+  // A damaged record, the deletion of one, and a record that a repair has made, say only the number.
+  const bool says = namesake->committed && !namesake->damaged && !namesake->repaired && !mirrored.damaged;
+  return says && !IsSameCommit(*namesake, mirrored);
+}
+
 MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror) {
   static const StepRecord kNothing;
   MirrorStep found;
@@ -107,6 +115,7 @@ MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror) {
     found.copy = CopyOf(root == nullptr ? kNothing : *root, standing, mirrored);
     // A later attempt that another coordinator has made there would hide the root's.
     if (found.copy == MirrorStep::Copy::kOther) found.closed = true;
+    found.other_there = found.copy == MirrorStep::Copy::kOther && !found.at_root && !found.unread;
     if (commit == nullptr) {
       found.lineage = mirrored.lineage;
       found.time = mirrored.time;

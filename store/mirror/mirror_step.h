@@ -21,7 +21,7 @@ struct MirrorStep {
     kOnlyThere,  // nothing stands at the root: rules deleted the step there, or the root was lost
     kDeleted,    // a person deleted this commit at the root, or a later one
     kReplaced,   // the root has, or had, a later commit of the step, which no person deleted
-    kOther,      // another commit that hides the root's, or has its number
+    kOther,      // another commit that hides the root's, or is none of the root's (IsForeign)
   };
 
   int64_t step = 0;
@@ -36,6 +36,7 @@ struct MirrorStep {
   bool unread = false;        // a record at one of the places cannot be read now, so nobody knows what stands there
   bool uncopyable = false;    // files of the commit at the root are damaged; records do not tell, so the caller sets it
   bool copy_damaged = false;  // files of the copy are missing or cut off; the caller sets it too
+  bool other_there = false;   // the root has nothing, and never had the commit at the mirror
   bool damaged_there = false;  // the root has nothing, and the record at the mirror is damaged
   std::set<uint32_t> half;     // attempts of which the mirror has files and no record
   // These two describe the commit at the root, else the one at the mirror.
@@ -54,6 +55,11 @@ struct MirrorStep {
   // Returns true if the root's commit can be copied.
   bool copyable() const { return attempt != 0 && !closed && !uncopyable && !unread; }
 };
+
+// Returns true if the commit at the mirror is of a root that was lost: the root's record of that number is of another
+// commit. Numbers alone do not tell, because a root that begins anew begins with 1. If the root has later attempts and
+// none of that number, they were made above the commit at the mirror, and take its place.
+bool IsForeign(const StepRecord& root, const StoredAttempt& mirrored);
 
 // Puts the records of one step together. Either may be null: then nothing stands there. Does not set `superseded`.
 MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror);

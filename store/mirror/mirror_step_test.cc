@@ -83,6 +83,25 @@ TEST(MirrorStepTest, Copy_OfWhatTheRootHasNoMore) {
   EXPECT_EQ(CopyOf(Step({Deleted(1, false)}), Step({Committed(2)})), Copy::kOnlyThere) << "of a root that was lost";
 }
 
+TEST(MirrorStepTest, Copy_OfARootThatWasLost_IsNeitherDeletedNorReplaced) {
+  const StepRecord there = Step({Committed(1, "of the lost root")});
+  const auto other_there = [&](const StepRecord& root) { return MirrorStepOf(&root, &there).other_there; };
+  for (const StepRecord& root :
+       {Step({Deleted(1, false)}), Step({Deleted(1, true)}), Step({Deleted(1, true), Deleted(2, false)}),
+        Step({Deleted(1, true), Deleted(2, true)})}) {
+    EXPECT_EQ(CopyOf(root, there), Copy::kOther);
+    EXPECT_TRUE(other_there(root));
+  }
+  const StoredAttempt aborted = {.step = 7, .attempt = 1};
+  for (const StepRecord& root :
+       {Step({Committed(1), Committed(2)}), Step({Deleted(1, true), Committed(2)}), Step({aborted, Committed(2)})}) {
+    EXPECT_EQ(CopyOf(root, there), Copy::kOther);
+    EXPECT_TRUE(MirrorStepOf(&root, &there).closed) << "both stay";
+    EXPECT_FALSE(other_there(root));
+  }
+  EXPECT_EQ(CopyOf(Step({Committed(2)}), there), Copy::kReplaced) << "it was made above the mirror's";
+}
+
 TEST(MirrorStepTest, MirrorStepOf_OnlyADamagedRecordIsThere_IsKnown) {
   StepRecord there = Step({Damaged(1)});
   EXPECT_FALSE(MirrorStepOf(nullptr, &there).damaged_there) << "it may be read the next time";

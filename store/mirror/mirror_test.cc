@@ -1,6 +1,7 @@
 #include "store/mirror/mirror.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -23,16 +24,30 @@ class MirrorTest : public TwoRoots {
   MirrorTest() : checkpoints_(*root_) {
     options_.address = directory_ + "/mirror";
     options_.root = directory_ + "/root";
-    options_.open = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
+    options_.open = [this](bool create) -> absl::StatusOr<std::unique_ptr<Storage>> {
+      Await(hang_);
       if (down_) return MakeError(Reason::kStorageError, "the mirror is down");
-      CAIRN_ASSIGN_OR_RETURN(auto storage, PosixStorage::Open(options_.address, /*create=*/true));
+      PosixCalls calls;
+      calls.direct = false;
+      calls.pwrite = [this](int file, const void* bytes, size_t size, off_t offset) {
+        Await(hold_writes_);
+        return pwrite(file, bytes, size, offset);
+      };
+      CAIRN_ASSIGN_OR_RETURN(auto storage, PosixStorage::Open(options_.address, create, std::move(calls)));
       return storage;
     };
     options_.settle = absl::ZeroDuration();
     options_.first_retry = absl::Milliseconds(5);
     options_.longest_retry = absl::Milliseconds(20);
   }
-  ~MirrorTest() override { End(); }
+  ~MirrorTest() override {
+    hang_ = hold_writes_ = false;
+    End();
+  }
+
+  static void Await(const std::atomic<bool>& held) {
+    while (held) absl::SleepFor(absl::Milliseconds(1));
+  }
 
   void Begin(std::string_view steps = "all", int64_t keep_last = 0) {
     End();
@@ -69,6 +84,8 @@ class MirrorTest : public TwoRoots {
   StepRecord AtMirrorNow(int64_t step) { return CheckpointStore(*mirror_).ReadStep(kJob, step); }
 
   std::atomic<bool> down_ = false;
+  std::atomic<bool> hang_ = false;         // the mirror cannot be opened, nor does it fail
+  std::atomic<bool> hold_writes_ = false;  // files of copies
   FakeRootLock lock_;
   CheckpointStore checkpoints_;
   MirrorOptions options_;
@@ -137,7 +154,7 @@ TEST_F(MirrorTest, Look_ADamagedStep_IsToldAndDoesNotKeepOthersBack) {
   Damage(AtRoot(File(2)), 4100);
   Begin();
   EXPECT_TRUE(BecomesMirrored(1));
-  EXPECT_EQ(StateOf(2), State::FAILED);
+  EXPECT_TRUE(Becomes([&] { return StateOf(2) == State::FAILED; }));
   EXPECT_EQ(AtMirrorNow(2).state(), StepRecord::State::kNothing);
   EXPECT_TRUE(one_->view().Awaits(kJob, 2)) << "nobody else has the step";
   EXPECT_FALSE(one_->MayRulesDelete(kJob, 2));
@@ -356,7 +373,7 @@ TEST_F(MirrorTest, Look_AnotherRootsCheckpoint_StaysAndIsTold) {
   Commit(2);
   Begin();
   EXPECT_TRUE(BecomesMirrored(2));
-  EXPECT_EQ(StateOf(1), State::FAILED);
+  EXPECT_TRUE(Becomes([&] { return StateOf(1) == State::FAILED; }));
   EXPECT_EQ(ReadWhole(AtMirror(OutcomePath(kJob, 1, 1))), before);
   EXPECT_EQ(one_->view().HighestAttempt(kJob, 1), 1u) << "a save of step 1 takes attempt 2";
 }
@@ -387,6 +404,222 @@ TEST_F(MirrorTest, Look_AKilledCopyThatNobodyWants_IsRemoved) {
   Begin("newest");
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(File(1))); }));
   EXPECT_TRUE(IsCopied(2));
+}
+
+TEST_F(MirrorTest, Copy_HasFailed_OthersGoOnAndItIsTriedAgain) {
+  Commit(1);
+  Damage(AtRoot(File(1)), 4100);
+  Begin();
+  ASSERT_TRUE(Becomes([&] { return StateOf(1) == State::FAILED; }));
+  absl::SleepFor(3 * options_.longest_retry);
+  Commit(2);
+  one_->Look(kJob);
+  EXPECT_TRUE(BecomesMirrored(2));
+  EXPECT_TRUE(Becomes([&] { return StateOf(1) == State::FAILED; }));
+  Damage(AtRoot(File(1)), 4100);  // which brings the byte back
+  EXPECT_TRUE(BecomesMirrored(1)) << "when its own time has come";
+}
+
+TEST_F(MirrorTest, Look_WhileALongCopyRuns_GoesOn) {
+  for (const int64_t step : {1, 2}) Commit(step);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  hold_writes_ = true;
+  Commit(3);
+  one_->Look(kJob);
+  ASSERT_TRUE(Becomes([&] { return StateOf(3) == State::COPYING; }));
+  ASSERT_TRUE(Delete(1, /*by_rules=*/true).ok());
+  EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
+  EXPECT_TRUE(one_->Change(kJob, {PinStep{1}})->has_value());
+  EXPECT_TRUE(AtMirrorNow(1).pinned);
+  ASSERT_TRUE(Delete(2, /*by_rules=*/true).ok());
+  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{2, "a person"}})->has_value());
+  EXPECT_EQ(AtMirrorNow(2).state(), StepRecord::State::kNothing);
+  EXPECT_EQ(StateOf(3), State::COPYING);
+  hold_writes_ = false;
+  EXPECT_TRUE(BecomesMirrored(3));
+  EXPECT_TRUE(IsCopied(3));
+}
+
+TEST_F(MirrorTest, NoteDeleted_ByRules_IsKnownBeforeTheNextLook) {
+  for (const int64_t step : {1, 2}) Commit(step);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  const ReserveAttempt save = {.step = 1};
+  EXPECT_TRUE(one_->MayReplace(kJob, save).ok()) << "the root decides";
+  DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
+  const auto deleted = deletions.Delete(kJob, DeleteStep{1, "rules", /*by_rules=*/true}, std::nullopt);
+  ASSERT_TRUE(deleted.ok());
+  one_->NoteDeleted(kJob, deleted->deleted);
+  EXPECT_TRUE(HasReason(one_->MayReplace(kJob, save), Reason::kStepCommitted));
+  ASSERT_EQ(one_->view().OnlyThere(kJob).size(), 1u);
+  EXPECT_EQ(one_->view().OnlyThere(kJob)[0].step(), 1);
+  // A look that had read the root before.
+  MirrorView view("mirror", options_.rule, absl::Minutes(1));
+  MirrorRecords before;
+  before.root = {checkpoints_.ReadStep(kJob, 2)};
+  before.mirror = {AtMirrorNow(2)};
+  const absl::Time began = absl::UnixEpoch() + absl::Seconds(10);
+  view.Note(kJob, before, began, began);
+  view.NoteDeleted(kJob, 2, 1, /*by_rules=*/true, began + absl::Seconds(2));
+  EXPECT_EQ(view.OnlyThere(kJob).size(), 1u);
+  view.Note(kJob, before, began + absl::Seconds(1), began + absl::Seconds(3));
+  EXPECT_EQ(view.OnlyThere(kJob).size(), 1u) << "it began before the deletion";
+  view.Note(kJob, before, began + absl::Seconds(3), began + absl::Seconds(4));
+  EXPECT_TRUE(view.OnlyThere(kJob).empty()) << "it began after it";
+}
+
+TEST_F(MirrorTest, Look_AnotherJobCannotBeRead_KeepsNothingBack) {
+  Commit(1);
+  fs::create_directory(AtRoot("bad"));
+  fs::create_directory_symlink("/", AtMirror("bad"));
+  ASSERT_TRUE(mirror_->MakeDirectories(".cairn").ok());
+  ASSERT_TRUE(mirror_->PutIfAbsent(".cairn/mirror-of", options_.root).ok());
+  Begin();
+  one_->Look("bad");
+  EXPECT_TRUE(Becomes(
+      [&] { return one_->view().DescribeMirror("bad").error().message().find(AtMirror("bad")) != std::string::npos; }));
+  one_->Look("bad");
+  EXPECT_TRUE(BecomesMirrored(1));
+  Commit(2);
+  one_->Look(kJob);
+  EXPECT_TRUE(BecomesMirrored(2));
+  EXPECT_FALSE(one_->view().DescribeMirror(kJob).has_error());
+  fs::remove(AtMirror("bad"));
+  EXPECT_TRUE(Becomes([&] { return one_->view().Trouble("bad").ok(); }));
+}
+
+TEST_F(MirrorTest, Look_AMarkCannotBeRead_KeepsNothingBack) {
+  for (const int64_t step : {1, 2, 3}) Commit(step);
+  Begin();
+  for (const int64_t step : {1, 2, 3}) ASSERT_TRUE(BecomesMirrored(step));
+  std::ofstream(AtRoot(PinPath(kJob, 1))) << std::string(5000, 'x');
+  ASSERT_TRUE(Delete(2, /*by_rules=*/false).ok());
+  Commit(4);
+  one_->Look(kJob);
+  EXPECT_TRUE(BecomesMirrored(4));
+  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(2).state() == StepRecord::State::kNothing; })) << "which makes room";
+  const auto says = [&] { return std::string(one_->view().DescribeMirror(kJob).error().message()); };
+  EXPECT_TRUE(Becomes([&] { return says().find("the pin of demo@1 is not copied") != std::string::npos; }));
+  EXPECT_NE(says().find(AtRoot("")), std::string::npos) << says();
+  std::ofstream(AtRoot(PinPath(kJob, 1))) << "note\n";
+  EXPECT_TRUE(Becomes([&] { return ReadWhole(AtMirror(PinPath(kJob, 1))) == "note\n"; }));
+  EXPECT_TRUE(Becomes([&] { return says().empty(); }));
+  EXPECT_TRUE(fs::exists(AtMirror(".cairn/tombstone-room"))) << "so that deletions can be put on a full disk";
+}
+
+TEST_F(MirrorTest, Look_AnotherCommitOfADeletedStep_StaysAndIsTold) {
+  Commit(1);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  End();
+  fs::remove_all(AtRoot(kJob));
+  Commit(1);
+  Commit(2);
+  DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
+  ASSERT_TRUE(deletions.Delete(kJob, DeleteStep{1, "a person"}, std::nullopt).ok());
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(2));
+  EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kCommitted) << "nobody has deleted that one";
+  const auto there = one_->view().OnlyThere(kJob);
+  ASSERT_EQ(there.size(), 1u);
+  EXPECT_NE(there[0].error().message().find("another checkpoint than the one that was demo@1"), std::string::npos);
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kNotCommitted));
+  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{1, "a person"}})->has_value());
+  EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kNothing);
+}
+
+TEST_F(MirrorTest, Look_AnEarlierCommitOfALostRootIsOverwritten_BothStay) {
+  Commit(1);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  End();
+  fs::remove_all(AtRoot(kJob));
+  Commit(1);
+  Commit(1, 2);
+  Begin();
+  EXPECT_TRUE(Becomes([&] { return StateOf(1) == State::FAILED; }));
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kCommitted);
+  EXPECT_TRUE(fs::exists(AtMirror(File(1))));
+}
+
+TEST_F(MirrorTest, Unmark_TheMarkWasTakenOverFromTheMirror_DoesNotComeBack) {
+  options_.mark_root = [&](const std::string& job, const ChangeSteps& mark) {
+    DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
+    return deletions.Pin(job, std::get<PinStep>(mark.change)).status();
+  };
+  for (const int64_t step : {1, 2}) Commit(step);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  ASSERT_TRUE(Delete(1, /*by_rules=*/true).ok());
+  ASSERT_TRUE(one_->Change(kJob, {PinStep{1}})->has_value());
+  hold_writes_ = true;
+  Commit(1, 2);
+  one_->Look(kJob);
+  const auto pinned = [&] { return fs::exists(AtRoot(PinPath(kJob, 1))); };
+  ASSERT_TRUE(Becomes(pinned));
+  {
+    const Mirror::JobOrder order(*one_, kJob);
+    ASSERT_TRUE(root_->RemoveAll(PinPath(kJob, 1)).ok());
+    one_->Unmark(kJob, 1, "");
+  }
+  EXPECT_TRUE(Becomes([&] { return !AtMirrorNow(1).pinned; }));
+  one_->Look(kJob);
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_FALSE(pinned());
+}
+
+TEST_F(MirrorTest, Start_AKnownMirrorIsEmpty_IsNotMadeAnew) {
+  Commit(1);
+  options_.ping = absl::Milliseconds(10);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  const auto error = [&] { return std::string(one_->view().DescribeMirror(kJob).error().message()); };
+  const std::string mirror = directory_ + "/mirror";
+  const auto unmount = [&] {
+    fs::rename(mirror, directory_ + "/real");
+    fs::create_directory(mirror);
+  };
+  const auto is_told = [&] { return error().find("was the mirror of " + options_.root) != std::string::npos; };
+  unmount();
+  EXPECT_TRUE(Becomes(is_told)) << error();
+  Begin();
+  EXPECT_TRUE(Becomes(is_told)) << error();
+  EXPECT_TRUE(fs::is_empty(mirror));
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kRootMissing));
+  End();
+  fs::remove(mirror);
+  Begin();
+  EXPECT_TRUE(Becomes([&] { return !error().empty(); }));
+  EXPECT_FALSE(fs::exists(mirror));
+  fs::rename(directory_ + "/real", mirror);
+  EXPECT_TRUE(BecomesMirrored(1));
+  End();
+  fs::remove_all(mirror);
+  fs::remove(AtRoot(MirrorPlace::MadePath(options_.address)));
+  Begin();
+  EXPECT_TRUE(BecomesMirrored(1)) << "a person has said that it may be made anew";
+}
+
+TEST_F(MirrorTest, Run_TheMirrorDoesNotAnswer_IsToldSoon) {
+  Commit(1);
+  options_.patience = absl::Milliseconds(50);
+  hang_ = true;
+  Begin();
+  EXPECT_TRUE(Becomes([&] { return HasReason(one_->view().Trouble(kJob), Reason::kStorageStalled); }));
+  const std::string error = std::string(one_->view().DescribeMirror(kJob).error().message());
+  EXPECT_NE(error.find(options_.address + " has not answered"), std::string::npos) << error;
+  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kStorageStalled)) << "nobody waits for it";
+  Mirror another(options_, checkpoints_, Clock::Real());  // nobody has looked yet
+  const auto asked = another.Find(kJob, 1).status();
+  EXPECT_TRUE(HasReason(asked, Reason::kStorageStalled)) << asked;
+  EXPECT_NE(asked.message().find(options_.address), std::string::npos) << asked;
+  EXPECT_NE(another.Change(kJob, {PinStep{1}}).status().message().find(options_.address), std::string::npos);
+  hang_ = false;
+  EXPECT_TRUE(another.Stop(absl::Seconds(20)));
+  EXPECT_TRUE(BecomesMirrored(1));
+  EXPECT_TRUE(one_->view().Trouble(kJob).ok());
 }
 
 }  // namespace

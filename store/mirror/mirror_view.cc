@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "store/read/listed_checkpoint.h"
@@ -34,13 +35,25 @@ absl::Status WhyClosed(const MirrorStep& step, const StepRecord& mirror, const s
   }
   return MakeError(
       Reason::kStepCommitted,
-      absl::StrCat("the mirror ", address, " has another checkpoint of ", job, "@", step.step, " under attempt ",
-                   step.attempt, " or a later one"),
+      absl::StrCat("the mirror ", address, " has another checkpoint of ", job, "@", step.step, ", attempt ",
+                   step.mirrored, ", which stays there"),
       {{"job", job},
        {"step", absl::StrCat(step.step)},
        {"next", absl::StrCat("Compare the two: `cairn diff`. Then save under another job's name, or delete "
                              "the step at both: `cairn delete ",
                              job, "@", step.step, "`.")}});
+}
+
+// Says what a step is that the root has no more, and of which the mirror has a commit that the root never had.
+absl::Status OtherThere(const std::string& job, int64_t step, const std::string& address) {
+  const std::string name = absl::StrCat(job, "@", step);
+  return MakeError(Reason::kStepCommitted,
+                   absl::StrCat("the mirror ", address, " has another checkpoint than the one that was ", name,
+                                " at the root, so no load takes it"),
+                   {{"job", job},
+                    {"step", absl::StrCat(step)},
+                    {"next", absl::StrCat("To look at it, give --root ", address,
+                                          ". To delete it there: `cairn delete ", name, "`.")}});
 }
 
 }  // namespace
@@ -56,37 +69,119 @@ bool MirrorView::IsCopying(const std::string& job, int64_t step) const {
 
 void MirrorView::SetReachable(const absl::Status& error) {
   MutexLock lock(mutex_);
-  reachable_ = error.ok();
+  reached_ = reached_ || error.ok();
   if (!error.ok()) ++counts_.failures;
   error_ = error;
   changed_.NotifyAll();
 }
 
-bool MirrorView::reachable() const {
+void MirrorView::BeginAsking() {
   MutexLock lock(mutex_);
-  return reachable_;
+  asked_since_ = Clock::Real().SteadyNow();
+}
+
+void MirrorView::EndAsking() {
+  MutexLock lock(mutex_);
+  asked_since_ = absl::InfiniteFuture();
+}
+
+absl::Status MirrorView::TroubleOf(const std::string& job) const {
+  if (!error_.ok()) return error_;
+  if (const absl::Duration lasts = Clock::Real().SteadyNow() - asked_since_; lasts > patience_) {
+    return MakeError(Reason::kStorageStalled,
+                     absl::StrCat("the mirror ", address_, " has not answered for ",
+                                  absl::FormatDuration(absl::Trunc(lasts, absl::Seconds(1)))),
+                     {{"next", absl::StrCat("It is asked again. See whether the storage of ", address_, " answers.")}});
+  }
+  const auto unlooked = unlooked_.find(job);
+  return unlooked == unlooked_.end() ? absl::OkStatus() : unlooked->second.error;
+}
+
+absl::Status MirrorView::Trouble(const std::string& job) const {
+  MutexLock lock(mutex_);
+  return TroubleOf(job);
 }
 
 void MirrorView::AwaitSeen(const std::string& job, absl::Duration patience) const {
   MutexLock lock(mutex_);
   const absl::Time deadline = absl::Now() + patience;
-  while (Of(job) == nullptr && !empty_.contains(job) && error_.ok()) {
+  while (Of(job) == nullptr && !empty_.contains(job) && TroubleOf(job).ok()) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) return;
     changed_.WaitFor(mutex_, left);
   }
 }
 
-MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records, absl::Time now) {
-  std::vector<MirrorStep> steps = JoinSteps(records.root, records.mirror);
+MirrorWork MirrorView::Note(const std::string& job, MirrorRecords records, absl::Time began, absl::Time now) {
   MutexLock lock(mutex_);
   Seen& seen = seen_[job];
   seen.next_look = now + kLookEach;
+  seen.undone = absl::OkStatus();
+  std::erase_if(seen.changes, [&](const Change& change) { return change.time < began; });
+  for (const Change& change : seen.changes) Apply(change, records);
+  seen.records = std::move(records);
+  Join(job, seen, now);
+  MirrorWork work = seen.work;
+  unlooked_.erase(job);
+  empty_.erase(job);
+  if (seen.steps.empty()) {  // anybody may name a job
+    seen_.erase(job);
+    if (empty_.size() >= kMaxEmpty) empty_.clear();
+    empty_.insert(job);
+  }
+  changed_.NotifyAll();
+  return work;
+}
+
+bool MirrorView::Apply(const Change& change, MirrorRecords& records) {
+  std::vector<StepRecord>& steps = change.at_root ? records.root : records.mirror;
+  auto step = std::lower_bound(steps.begin(), steps.end(), change.step,
+                               [](const StepRecord& one, int64_t number) { return one.step < number; });
+  if (step == steps.end() || step->step != change.step) {
+    if (change.at_root) return false;
+    step = steps.insert(step, StepRecord{.step = change.step});
+  }
+  auto attempt = std::lower_bound(step->attempts.begin(), step->attempts.end(), change.attempt.attempt,
+                                  [](const StoredAttempt& one, uint32_t number) { return one.attempt < number; });
+  const bool stands = attempt != step->attempts.end() && attempt->attempt == change.attempt.attempt;
+  if (change.at_root) {
+    if (!stands) return false;
+    attempt->deleted = true;
+    attempt->deleted_by_rules = change.attempt.deleted_by_rules;
+  } else if (stands) {
+    *attempt = change.attempt;
+  } else {
+    step->attempts.insert(attempt, change.attempt);
+  }
+  return true;
+}
+
+void MirrorView::Take(const std::string& job, Change change) {
+  const auto seen = seen_.find(job);
+  if (seen == seen_.end()) return;
+  if (!Apply(change, seen->second.records)) return;
+  const absl::Time now = change.time;
+  seen->second.changes.push_back(std::move(change));
+  Join(job, seen->second, now);
+}
+
+void MirrorView::NoteDeleted(const std::string& job, int64_t step, uint32_t attempt, bool by_rules, absl::Time now) {
+  MutexLock lock(mutex_);
+  StoredAttempt deleted;
+  deleted.step = step;
+  deleted.attempt = attempt;
+  deleted.deleted_by_rules = by_rules;
+  Take(job, {step, std::move(deleted), /*at_root=*/true, now});
+}
+
+void MirrorView::Join(const std::string& job, Seen& seen, absl::Time now) {
+  const MirrorRecords& records = seen.records;
+  std::vector<MirrorStep> steps = JoinSteps(records.root, records.mirror);
   seen.lineage = LineageOf(steps);
   seen.sequence = std::max(seen.sequence, LineageOf(records.mirror).sequence());
   seen.highest_attempt.clear();
   seen.only_there.clear();
-  seen.damaged_there.clear();
+  seen.useless_there.clear();
   for (const StepRecord& step : records.mirror) {
     if (!step.attempts.empty()) seen.highest_attempt[step.step] = step.attempts.back().attempt;
   }
@@ -113,7 +208,7 @@ MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records
     if (step.unread) seen.next_look = std::min(seen.next_look, now + kUnreadRetry);
     const StepRecord* mirror = FindStep(records.mirror, step.step);
     if (step.copy == MirrorStep::Copy::kOnlyThere && !step.at_root) seen.only_there[step.step] = *mirror;
-    if (step.damaged_there) seen.damaged_there[step.step] = *mirror;
+    if (step.damaged_there || step.other_there) seen.useless_there[step.step] = *mirror;
     if (!step.closed || step.attempt == 0) continue;
     absl::Status why = WhyClosed(step, *mirror, job, address_);
     if (why.ok()) continue;
@@ -126,16 +221,31 @@ MirrorWork MirrorView::Note(const std::string& job, const MirrorRecords& records
   }
   seen.work = WorkOf(steps, rule_);
   seen.steps = std::move(steps);
-  for (const auto& [number, failed] : seen.failed) seen.next_look = std::min(seen.next_look, failed.next_try);
-  MirrorWork work = seen.work;
-  empty_.erase(job);
-  if (seen.steps.empty()) {  // anybody may name a job
-    seen_.erase(job);
-    if (empty_.size() >= kMaxEmpty) empty_.clear();
-    empty_.insert(job);
+  for (const auto& [number, failed] : seen.failed) {
+    // It is no work until then; NextCopyTime knows the others.
+    if (failed.for_good && failed.next_try > now) seen.next_look = std::min(seen.next_look, failed.next_try);
   }
+}
+
+bool MirrorView::NoteUnlooked(const std::string& job, const absl::Status& error, absl::Time now, absl::Duration rest,
+                              absl::Duration longest) {
+  MutexLock lock(mutex_);
+  if (!unlooked_.contains(job) && unlooked_.size() >= kMaxEmpty) return false;  // its next commit asks for a look
+  Unlooked& unlooked = unlooked_[job];
+  const bool is_news = unlooked.error != error;
+  rest = std::clamp(2 * unlooked.rest, rest, std::max(rest, longest));
+  unlooked = {error, now + rest, rest};
+  ++counts_.failures;
   changed_.NotifyAll();
-  return work;
+  return is_news;
+}
+
+bool MirrorView::NoteUndone(const std::string& job, const absl::Status& error) {
+  MutexLock lock(mutex_);
+  const auto seen = seen_.find(job);
+  if (seen == seen_.end()) return false;
+  if (!error.ok()) ++counts_.failures;
+  return std::exchange(seen->second.undone, error) != error;
 }
 
 void MirrorView::LookBy(const std::string& job, absl::Time time) {
@@ -146,16 +256,40 @@ void MirrorView::LookBy(const std::string& job, absl::Time time) {
 
 std::optional<std::string> MirrorView::Due(absl::Time now) const {
   MutexLock lock(mutex_);
+  std::optional<std::string> due;
+  absl::Time since = now;
+  const auto consider = [&](const std::string& job, absl::Time time) {
+    if (time > since || (due.has_value() && time == since)) return;
+    due = job;
+    since = time;
+  };
   for (const auto& [job, seen] : seen_) {
-    if (seen.next_look <= now) return job;
+    if (!unlooked_.contains(job)) consider(job, seen.next_look);
   }
-  return std::nullopt;
+  for (const auto& [job, unlooked] : unlooked_) consider(job, unlooked.next_try);
+  return due;
 }
 
-absl::Time MirrorView::NextTime() const {
+absl::Time MirrorView::NextLook() const {
   MutexLock lock(mutex_);
   absl::Time next = absl::InfiniteFuture();
-  for (const auto& [job, seen] : seen_) next = std::min(next, seen.next_look);
+  for (const auto& [job, seen] : seen_) {
+    if (!unlooked_.contains(job)) next = std::min(next, seen.next_look);
+  }
+  for (const auto& [job, unlooked] : unlooked_) next = std::min(next, unlooked.next_try);
+  return next;
+}
+
+absl::Time MirrorView::NextCopyTime(absl::Time now) const {
+  MutexLock lock(mutex_);
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [job, seen] : seen_) {
+    if (seen.work.copy.empty() || !TroubleOf(job).ok()) continue;
+    for (const int64_t step : seen.work.copy) {
+      const auto failed = seen.failed.find(step);
+      next = std::min(next, failed == seen.failed.end() ? now : std::max(now, failed->second.next_try));
+    }
+  }
   return next;
 }
 
@@ -163,7 +297,7 @@ std::optional<MirrorView::Copy> MirrorView::NextCopy(absl::Time now) {
   MutexLock lock(mutex_);
   for (const bool later : {true, false}) {
     for (const auto& [job, seen] : seen_) {
-      if ((job > last_copied_) != later) continue;
+      if ((job > last_copied_) != later || seen.work.copy.empty() || !TroubleOf(job).ok()) continue;
       for (const int64_t step : seen.work.copy) {
         const auto failed = seen.failed.find(step);
         if (failed != seen.failed.end() && failed->second.next_try > now) continue;
@@ -180,16 +314,25 @@ void MirrorView::BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<u
   copying_ = {copy, bytes, &bytes_done};
 }
 
-void MirrorView::EndCopy(const absl::Status& status) {
+void MirrorView::EndCopy(const absl::Status& status, absl::Time now) {
   MutexLock lock(mutex_);
   if (status.ok() && copying_.has_value()) {
     ++counts_.steps_copied;
     counts_.bytes_copied += copying_->bytes;
-    if (const auto seen = seen_.find(copying_->copy.job); seen != seen_.end()) {
-      seen->second.damaged.erase(copying_->copy.step);
+    const auto& [job, step] = copying_->copy;
+    if (const auto seen = seen_.find(job); seen != seen_.end()) {
+      seen->second.damaged.erase(step);
+      const StepRecord* root = FindStep(seen->second.records.root, step);
+      const StoredAttempt* commit = root == nullptr ? nullptr : root->deciding();
+      if (commit != nullptr && commit->stands()) Take(job, {step, *commit, /*at_root=*/false, now});
     }
   }
   copying_.reset();
+}
+
+bool MirrorView::IsCopyingNow(const std::string& job, int64_t step) const {
+  MutexLock lock(mutex_);
+  return IsCopying(job, step);
 }
 
 void MirrorView::NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good,
@@ -213,11 +356,14 @@ bool MirrorView::NoteChecked(const Copy& copy, const absl::Status& whole, absl::
   if (step->copy == MirrorStep::Copy::kOnlyThere) seen.looked[copy.step] = now;
   if (whole.ok()) {
     seen.checked[copy.step] = now;
-    seen.damaged.erase(copy.step);
+    if (seen.damaged.erase(copy.step) > 0) Join(copy.job, seen, now);
     return false;
   }
   seen.checked.erase(copy.step);
-  return seen.damaged.insert_or_assign(copy.step, Damaged{step->mirrored, whole}).second;
+  const bool is_news = seen.damaged.insert_or_assign(copy.step, Damaged{step->mirrored, whole}).second;
+  // Rules must not delete the step at the root before the next look.
+  if (is_news) Join(copy.job, seen, now);
+  return is_news;
 }
 
 void MirrorView::NoteLooked(const Copy& copy, absl::Time now) {
@@ -245,7 +391,8 @@ bool MirrorView::Awaits(const std::string& job, int64_t step) const {
   const MirrorStep* found = seen == nullptr ? nullptr : FindStep(seen->steps, step);
   if (found == nullptr || found->attempt == 0) return true;
   // While nobody can look at a copy, the newest ones stay.
-  return Contains(seen->work.lacking, step) || (!reachable_ && found->has_copy() && !seen->checked.contains(step));
+  return Contains(seen->work.lacking, step) ||
+         (!TroubleOf(job).ok() && found->has_copy() && !seen->checked.contains(step));
 }
 
 bool MirrorView::NeedsNoCheck(const std::string& job, int64_t step, absl::Time now) const {
@@ -254,7 +401,7 @@ bool MirrorView::NeedsNoCheck(const std::string& job, int64_t step, absl::Time n
   const MirrorStep* found = seen == nullptr ? nullptr : FindStep(seen->steps, step);
   if (!rule_.Wants(step)) return true;
   if (found == nullptr) return false;
-  if (!found->has_copy() || !reachable_) return !Contains(seen->work.lacking, step);
+  if (!found->has_copy() || !TroubleOf(job).ok()) return !Contains(seen->work.lacking, step);
   const auto checked = seen->checked.find(step);
   return checked != seen->checked.end() && now - checked->second <= kCheckedFor;
 }
@@ -350,13 +497,26 @@ v1::MirroredCheckpoint MirrorView::Describe(const std::string& job, int64_t step
   return made;
 }
 
+absl::Status MirrorView::UndoneOf(const Seen& seen) const {
+  if (!seen.undone.ok()) return seen.undone;
+  for (const auto& [step, failed] : seen.failed) {
+    if (failed.for_good) continue;
+    return WithMetadata(
+        Annotate(failed.error, absl::StrCat("the mirror ", address_)),
+        {{"next", absl::StrCat("The coordinator tries again. Look at the storage of ", address_, ".")}});
+  }
+  return absl::OkStatus();
+}
+
 v1::Mirror MirrorView::DescribeMirror(const std::string& job) const {
   v1::Mirror made;
   made.set_address(address_);
   MutexLock lock(mutex_);
   const Seen* seen = Of(job);
-  if (!error_.ok()) {
-    *made.mutable_error() = StatusToProto(error_);
+  if (const absl::Status trouble = TroubleOf(job); !trouble.ok()) {
+    *made.mutable_error() = StatusToProto(trouble);
+  } else if (const absl::Status undone = seen == nullptr ? absl::OkStatus() : UndoneOf(*seen); !undone.ok()) {
+    *made.mutable_error() = StatusToProto(undone);
   } else if (seen == nullptr && !empty_.contains(job)) {
     *made.mutable_error() = StatusToProto(MakeError(Reason::kStorageStalled,
                                                     absl::StrCat("the mirror ", address_, " was not looked at yet"),
@@ -384,7 +544,12 @@ std::vector<v1::Checkpoint> MirrorView::OnlyThere(const std::string& job) const 
       *entry.mutable_error() = StatusToProto(damaged->second.error);
     }
   }
-  for (const auto& [number, step] : seen->damaged_there) made.push_back(ListedCheckpoint(job, step, seen->lineage));
+  for (const auto& [number, step] : seen->useless_there) {
+    v1::Checkpoint& entry = made.emplace_back(ListedCheckpoint(job, step, seen->lineage));
+    if (!FindStep(seen->steps, number)->other_there) continue;
+    entry.set_state(v1::Phase::SUPERSEDED);
+    *entry.mutable_error() = StatusToProto(OtherThere(job, number, address_));
+  }
   for (v1::Checkpoint& entry : made) entry.mutable_mirror()->set_state(v1::MirroredCheckpoint::ONLY_THERE);
   std::sort(made.begin(), made.end(),
             [](const v1::Checkpoint& a, const v1::Checkpoint& b) { return a.step() < b.step(); });
@@ -394,7 +559,7 @@ std::vector<v1::Checkpoint> MirrorView::OnlyThere(const std::string& job) const 
 MirrorCounts MirrorView::counts() const {
   MutexLock lock(mutex_);
   MirrorCounts counts = counts_;
-  counts.reachable = reachable_;
+  counts.reachable = reached_ && TroubleOf("").ok();
   for (const auto& [job, seen] : seen_) counts.steps_waiting += seen.work.copy.size();
   return counts;
 }

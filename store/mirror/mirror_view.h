@@ -1,4 +1,5 @@
-// What the mirror's thread has seen of the jobs at both places, and what follows from it for people and for decisions.
+// What the mirror's threads have seen of the jobs at both places, and what follows from it for people and for
+// decisions.
 #ifndef CAIRN_STORE_MIRROR_MIRROR_VIEW_H_
 #define CAIRN_STORE_MIRROR_MIRROR_VIEW_H_
 
@@ -40,24 +41,43 @@ struct MirrorCounts {
 // Thread-safe. Never waits for storage.
 class MirrorView {
  public:
-  // `address`: the mirror's full name.
-  MirrorView(std::string address, const MirrorRule& rule) : address_(std::move(address)), rule_(rule) {}
+  // `address`: the mirror's full name. What is asked of the mirror is answered within `patience`, or the mirror counts
+  // as one that does not answer.
+  MirrorView(std::string address, const MirrorRule& rule, absl::Duration patience)
+      : address_(std::move(address)), rule_(rule), patience_(patience) {}
 
   // The mirror answered, or not: then `error` says why.
   void SetReachable(const absl::Status& error);
-  // True if the last thing that was asked of the mirror succeeded.
-  bool reachable() const;
+  // Something is asked of the mirror, until the next of these calls. If that lasts, the mirror counts as one that does
+  // not answer: see Trouble.
+  void BeginAsking();
+  void EndAsking();
+  // OK if the last look at the job has succeeded, or there was none and the mirror answers. Else it says why nobody
+  // knows what the mirror has of the job now: an error of the mirror's storage, or STORAGE_STALLED.
+  absl::Status Trouble(const std::string& job) const;
   // Waits until the job was seen, or the mirror has failed; for `patience` at most.
   void AwaitSeen(const std::string& job, absl::Duration patience) const;
 
-  // Puts down what was read of a job at `now`, and returns what is to be done. The job is due again after a while.
-  MirrorWork Note(const std::string& job, const MirrorRecords& records, absl::Time now);
+  // Puts down at `now` what was read of a job from `began` on, and returns what is to be done. What NoteDeleted and
+  // EndCopy have said after `began` counts more. The job is due again after a while.
+  MirrorWork Note(const std::string& job, MirrorRecords records, absl::Time began, absl::Time now);
+  // A look at the job has failed at `now`. It is due again after `rest`, and after twice as long each further time, up
+  // to `longest`. Returns true if `error` was not known.
+  bool NoteUnlooked(const std::string& job, const absl::Status& error, absl::Time now, absl::Duration rest,
+                    absl::Duration longest);
+  // Puts down what the last look at the job could not do, though it succeeded; OK if it did all. Returns true if that
+  // was not known.
+  bool NoteUndone(const std::string& job, const absl::Status& error);
+  // The root has lost this commit, at `now`: a person has deleted it, or rules have.
+  void NoteDeleted(const std::string& job, int64_t step, uint32_t attempt, bool by_rules, absl::Time now);
   // Asks for the job's next look at `time` or before.
   void LookBy(const std::string& job, absl::Time time);
-  // Returns a job that is due at `now`; nothing if there is none.
+  // Returns the job that is due at `now` for the longest time; nothing if there is none.
   std::optional<std::string> Due(absl::Time now) const;
-  // Returns when something is due next, a look or another try of a copy.
-  absl::Time NextTime() const;
+  // Returns when a look is due next.
+  absl::Time NextLook() const;
+  // Returns when NextCopy may give something: now if it does, else when a failed copy may be tried again.
+  absl::Time NextCopyTime(absl::Time now) const;
 
   struct Copy {
     std::string job;
@@ -66,7 +86,9 @@ class MirrorView {
   // Returns the next step to copy; nothing if none waits that may be tried at `now`. The jobs take turns.
   std::optional<Copy> NextCopy(absl::Time now);
   void BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<uint64_t>& bytes_done);
-  void EndCopy(const absl::Status& status);
+  // If `status` is OK, the mirror has the step's commit at `now`.
+  void EndCopy(const absl::Status& status, absl::Time now);
+  bool IsCopyingNow(const std::string& job, int64_t step) const;
   // The attempt cannot be copied at `now`. It is tried again after `rest`, and after twice as long each further time,
   // up to `longest`. `for_good`: another try will hardly help, because the step is damaged at the root, or the mirror
   // has another one.
@@ -125,32 +147,61 @@ class MirrorView {
     uint32_t attempt = 0;
     absl::Status error;
   };
+  // A change that this process has made, which a look that began before may not have read.
+  struct Change {
+    int64_t step = 0;
+    StoredAttempt attempt;
+    bool at_root = false;  // else at the mirror
+    absl::Time time;
+  };
+  // A job of which the last look has failed.
+  struct Unlooked {
+    absl::Status error;
+    absl::Time next_try;
+    absl::Duration rest;
+  };
   // What was seen of a job.
   struct Seen {
+    MirrorRecords records;
     std::vector<MirrorStep> steps;
     JobLineage lineage;
     MirrorWork work;
     std::map<int64_t, StepRecord> only_there;
-    std::map<int64_t, StepRecord> damaged_there;  // MirrorStep::damaged_there
+    // MirrorStep::damaged_there and other_there: people see them, and nobody loads them.
+    std::map<int64_t, StepRecord> useless_there;
     std::map<int64_t, uint32_t> highest_attempt;  // at the mirror
     uint64_t sequence = 0;                        // of its commits
     std::map<int64_t, Failed> failed;
     std::map<int64_t, Damaged> damaged;     // copies that are damaged
     std::map<int64_t, absl::Time> checked;  // when somebody has found a copy whole
     std::map<int64_t, absl::Time> looked;   // when somebody has looked at a copy that only the mirror has
+    absl::Status undone;
+    std::vector<Change> changes;  // the latest last
     absl::Time next_look = absl::InfiniteFuture();
   };
 
   const Seen* Of(const std::string& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsCopying(const std::string& job, int64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TroubleOf(const std::string& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Works out what follows from the job's records, at `now`.
+  void Join(const std::string& job, Seen& seen, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts the change into what was seen of the job, and keeps it until a look has read it.
+  void Take(const std::string& job, Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What a person should know of work that could not be done; it is tried again.
+  absl::Status UndoneOf(const Seen& seen) const;
+  // Returns false if the records do not have the attempt that was deleted, so that there is nothing to say.
+  static bool Apply(const Change& change, MirrorRecords& records);
 
   const std::string address_;
   const MirrorRule rule_;
+  const absl::Duration patience_;
   mutable Mutex mutex_;
   mutable CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  bool reachable_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reached_ ABSL_GUARDED_BY(mutex_) = false;  // the mirror has answered once
+  absl::Time asked_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Unlooked> unlooked_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> empty_ ABSL_GUARDED_BY(mutex_);  // jobs of which neither place has a step
   std::string last_copied_ ABSL_GUARDED_BY(mutex_);      // the job that had its turn last
   struct Copying {

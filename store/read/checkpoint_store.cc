@@ -150,8 +150,10 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job
     if (IsGone(entries.status())) return steps;
     return entries.status();
   }
-  // Anything with a step's name counts, so that a link or a file with this name is reported and not ignored.
+  // In a directory anything with a step's name counts, so that a link or a file with this name is reported and not
+  // ignored. In an object store an object with that name may stand beside the step, and means nothing.
   for (const Storage::Entry& entry : *entries) {
+    if (!entry.directory && storage_.ListsExactly()) continue;
     if (const auto step = ParseStepName(entry.name)) steps.push_back(*step);
   }
   return steps;  // names sort as numbers do

@@ -74,5 +74,16 @@ TEST(ChangeNumberTest, NextChange_IsAboveAllThatWereUsed) {
   EXPECT_EQ(ParseChangeNumber(ToString(first)), first);
 }
 
+TEST(ChangeNumberTest, NextChange_OfTheHighestThatCounts_CountsToo) {
+  constexpr uint64_t kEnd = uint64_t{1} << 62;
+  EXPECT_FALSE(ParseChangeNumber(ToString({1, kEnd})).has_value());
+  EXPECT_FALSE(ParseChangeNumber(ToString({kEnd, 1})).has_value());
+  const ChangeNumber last = {3, kEnd - 1};
+  EXPECT_EQ(ParseChangeNumber(ToString(last)), last);
+  const ChangeNumber next = NextChange(last, 3, absl::UnixEpoch());
+  EXPECT_GT(next, last);
+  EXPECT_EQ(ParseChangeNumber(ToString(next)), next);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -26,10 +26,10 @@ absl::Status StepCommitted(const std::string& job, int64_t step, uint32_t attemp
 
 }  // namespace
 
-void AttemptStore::KeepReserve() {
+void AttemptStore::KeepReserve(Storage& storage) {
   // This is best effort: without the reserve, an abort on a full disk has to wait until there is room.
-  if (!storage_.Exists(kReservePath)) {
-    storage_.PutReplacing(kReservePath, std::string(kReserveBytes, '\0')).IgnoreError();
+  if (!storage.Exists(kReservePath)) {
+    storage.PutReplacing(kReservePath, std::string(kReserveBytes, '\0')).IgnoreError();
   }
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const Res
     if (found.unfinished || found.aborted()) CAIRN_RETURN_IF_ERROR(Remove(job, step, found.attempt));
   }
   if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.RaiseFormat());
-  KeepReserve();
+  KeepReserve(storage_);
   for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
     const uint64_t nonce = RandomId();
     CAIRN_ASSIGN_OR_RETURN(const cairn::Put made,

@@ -40,7 +40,9 @@ class AttemptStore {
   // (ROOT_IN_USE); (ROOT_MISMATCH): the attempt's directory is another coordinator's, or a file of a manifest is not
   // there in its size.
   PutAnswer Put(const std::string& job, const PutOutcome& action);
-  // Frees the room on disk that the root reserves for abort records, so that they can be put on a full disk.
+  // Reserves room on disk for abort records and deletions, if the root has none yet and there is room.
+  static void KeepReserve(Storage& storage);
+  // Frees it, so that they can be put on a full disk.
   static void ReleaseReserve(Storage& storage);
   // Removes an attempt's directory, if the attempt is aborted: it reads the abort record anew. Without one it removes
   // nothing and fails.
@@ -62,7 +64,6 @@ class AttemptStore {
   absl::StatusOr<StoredAttempt> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
   // Sets PutAnswer::in_doubt if an earlier call has left the record in doubt.
   PutAnswer WithDoubt(const std::string& path, PutAnswer outcome);
-  void KeepReserve();
 
   Storage& storage_;
   CheckpointStore& checkpoints_;

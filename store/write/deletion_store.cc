@@ -25,7 +25,24 @@ absl::Status LastCheckpoint(const std::string& job, int64_t step) {
                    {{"job", job}, {"step", absl::StrCat(step)}});
 }
 
+absl::Status CommittedMeanwhile(const std::string& job, int64_t step) {
+  return MakeError(Reason::kStorageError, absl::StrCat(job, "@", step, " was committed while it was looked at"),
+                   {{"job", job}, {"step", absl::StrCat(step)}, {"next", "Repeat the command."}});
+}
+
 }  // namespace
+
+absl::Status DeletionStore::CheckStands(const std::string& job, int64_t step) {
+  // Between two reads the step may be committed.
+  constexpr int kTries = 3;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const StepRecord record = checkpoints_.ReadStep(job, step);
+    CAIRN_RETURN_IF_ERROR(record.unlisted);
+    if (record.state() != StepRecord::State::kNothing) return absl::OkStatus();
+    CAIRN_RETURN_IF_ERROR(checkpoints_.SharedManifest(job, step).status());
+  }
+  return CommittedMeanwhile(job, step);
+}
 
 std::optional<int64_t> DeletionStore::FindValid(const std::string& job, std::optional<int64_t> latest,
                                                 std::optional<int64_t> except) {
@@ -83,10 +100,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::DeleteLeaving(const std::string& job
   }
   if (doomed.empty() && changed.deleted.empty()) {
     const auto manifest = checkpoints_.SharedManifest(job, action.step);
-    return manifest.ok() ? MakeError(Reason::kStorageError,
-                                     absl::StrCat(job, "@", action.step, " was committed while it was looked at"),
-                                     {{"job", job}, {"step", absl::StrCat(action.step)}})
-                         : manifest.status();
+    return manifest.ok() ? CommittedMeanwhile(job, action.step) : manifest.status();
   }
   // An earlier coordinator may have put a record and ended before its fsync.
   CAIRN_RETURN_IF_ERROR(storage_.Sync(StepDirectory(job, action.step)));
@@ -170,9 +184,7 @@ absl::StatusOr<StoredAttempt> DeletionStore::PutDeletion(const std::string& job,
 
 absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const PinStep& action) {
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = checkpoints_.ReadStep(job, action.step);
-  CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) return checkpoints_.SharedManifest(job, action.step).status();
+  CAIRN_RETURN_IF_ERROR(CheckStands(job, action.step));
   const std::string text = absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n");
   CAIRN_RETURN_IF_ERROR(action.pinned ? marks_.Set(job, action.step, "", text) : marks_.Clear(job, action.step, ""));
   return ChangedSteps{};
@@ -191,9 +203,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const Ta
   CAIRN_RETURN_IF_ERROR(CheckTag(action.tag));
   if (!action.step.has_value()) return Untag(job, action.tag);
   CAIRN_RETURN_IF_ERROR(root_.Check());
-  const StepRecord record = checkpoints_.ReadStep(job, *action.step);
-  CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) return checkpoints_.SharedManifest(job, *action.step).status();
+  CAIRN_RETURN_IF_ERROR(CheckStands(job, *action.step));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, checkpoints_.ReadCheckpoints(job));
   for (const StepRecord& step : steps) {
     if (step.step == *action.step || std::find(step.tags.begin(), step.tags.end(), action.tag) == step.tags.end()) {

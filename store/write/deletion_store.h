@@ -72,6 +72,8 @@ class DeletionStore {
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt, std::optional<int64_t> latest);
 
  private:
+  // NOT_FOUND (NOT_COMMITTED): the step has no checkpoint, whole or damaged.
+  absl::Status CheckStands(const std::string& job, int64_t step);
   absl::StatusOr<ChangedSteps> Untag(const std::string& job, const std::string& tag);
   // Finds a valid checkpoint other than `except`: `latest` if that is one, else the newest; nothing if there is none.
   // If it is `latest`, a job with many checkpoints takes no longer than one with few.

@@ -259,6 +259,23 @@ TEST_F(DeletionStoreTest, Tag_TaggedAndUntagged_ProtectsBetween) {
   EXPECT_TRUE(HasReason(store_->Tag(kJob, {"paper", 1}).status(), Reason::kNotCommitted)) << "it is deleted";
 }
 
+// The first look at the step finds nothing, and the second one finds the commit.
+TEST_F(DeletionStoreTest, PinOrTag_CommittedWhileItIsLookedAt_IsDone) {
+  Commit(1);
+  const auto miss = [](int times) {
+    failing_calls.missing_file = "000000000001";
+    failing_calls.opens_that_miss_it = times;
+  };
+  miss(1);
+  EXPECT_TRUE(store_->Pin(kJob, {1, true, ""}).ok());
+  EXPECT_EQ(failing_calls.opens_that_miss_it, 0);
+  EXPECT_TRUE(checkpoints_->ReadStep(kJob, 1).pinned);
+  miss(1);
+  EXPECT_TRUE(store_->Tag(kJob, {"paper", 1}).ok());
+  EXPECT_EQ(failing_calls.opens_that_miss_it, 0);
+  EXPECT_EQ(checkpoints_->ReadStep(kJob, 1).tags, std::vector<std::string>{"paper"});
+}
+
 // The change stands, and the sync of its directory fails once: it is settled, and told as done.
 TEST_F(DeletionStoreTest, AnyChange_SyncOfItsDirectoryFailsOnce_IsDone) {
   for (int64_t step = 1; step <= 4; ++step) Commit(step);

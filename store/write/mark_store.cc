@@ -38,6 +38,15 @@ absl::Status MarkStore::PutChange(const std::string& path, const std::string& by
   return held.ok() ? held : UnknownOutcome(held);
 }
 
+absl::StatusOr<ChangeNumber> MarkStore::NumberAfter(const ChangeNumber& last, const std::string& directory) {
+  const ChangeNumber number = NextChange(last, root_.epoch(), clock_.SteadyNow());
+  if (ParseChangeNumber(ToString(number)).has_value()) return number;
+  const std::string file = storage_.FullPath(directory);
+  return MakeError(Reason::kStorageError,
+                   absl::StrCat(file, " has a change with the number ", ToString(last), ", which none can follow"),
+                   {{"file", file}, {"next", "Nothing counts so far: remove the record with that number."}});
+}
+
 absl::Status MarkStore::Set(const std::string& job, int64_t step, const std::string& tag, const std::string& text) {
   return Change(job, step, tag, /*set=*/true, text);
 }
@@ -63,7 +72,7 @@ absl::Status MarkStore::Change(const std::string& job, int64_t step, const std::
     if (standing.ok()) bytes = *standing;
   }
   // It is put also if it seems to change nothing: an earlier request for the contrary may be under way.
-  const ChangeNumber number = NextChange(last, root_.epoch(), clock_.SteadyNow());
+  CAIRN_ASSIGN_OR_RETURN(const ChangeNumber number, NumberAfter(last, directory));
   CAIRN_RETURN_IF_ERROR(PutChange(absl::StrCat(directory, "/", StepMarks::NameOf(tag, number, set)), bytes));
   std::vector<std::string> outdated;
   for (const StepMarks::Record& record : records) outdated.push_back(record.name);
@@ -93,7 +102,7 @@ absl::Status MarkStore::SetPolicy(const std::string& job, const PrunePolicy& pol
     return PutRecord(storage_, RetentionPath(job), EncodeRetention(policy), /*replace=*/true);
   }
   const ChangeNumber last = numbers.empty() ? ChangeNumber() : numbers.back();
-  const ChangeNumber number = NextChange(last, root_.epoch(), clock_.SteadyNow());
+  CAIRN_ASSIGN_OR_RETURN(const ChangeNumber number, NumberAfter(last, RulesDirectory(job)));
   CAIRN_RETURN_IF_ERROR(PutChange(absl::StrCat(RulesDirectory(job), "/", ToString(number)),
                                   policy.empty() ? kNoRules : EncodeRetention(policy)));
   std::vector<std::string> outdated;

@@ -43,6 +43,8 @@ class MarkStore {
 
  private:
   absl::Status Change(const std::string& job, int64_t step, const std::string& tag, bool set, const std::string& text);
+  // Returns the number of a change that follows `last`, of a record in `directory`. STORAGE_ERROR: none can follow.
+  absl::StatusOr<ChangeNumber> NumberAfter(const ChangeNumber& last, const std::string& directory);
   // Puts a record of a change that has a number.
   absl::Status PutChange(const std::string& path, const std::string& bytes);
   // Returns the numbers of the changes of a job's rules, ascending.

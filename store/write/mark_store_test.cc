@@ -146,5 +146,15 @@ TEST_F(MarkStoreTest, Policy_WithNumbers_TheHighestCounts) {
   EXPECT_TRUE(HasReason(Store().ReadPolicy(kJob).status(), Reason::kRetentionUnreadable));
 }
 
+TEST_F(MarkStoreTest, Set_NoNumberCanFollow_IsRefusedAndTheRecordStays) {
+  const std::string last = "4611686018427387903-4611686018427387903-pinned.mark";
+  Write(Step() + "/" + last, "note\n");
+  ASSERT_TRUE(IsPinned());
+  const absl::Status refused = Store().Clear(kJob, 1, "");
+  EXPECT_TRUE(HasReason(refused, Reason::kStorageError)) << refused;
+  EXPECT_TRUE(IsPinned());
+  EXPECT_EQ(In(Step()), (Files{{last, "note\n"}}));
+}
+
 }  // namespace
 }  // namespace cairn

@@ -96,6 +96,15 @@ def test_an_entry_that_comes_twice_counts_once(told):
     assert result.stdout.count("COMMITTED") == 2, result.stdout + result.stderr  # the head, and the step
 
 
+def test_an_object_with_the_name_of_a_step_is_none(told):
+    step = f"<CommonPrefixes><Prefix>{told.job}000000000030/</Prefix></CommonPrefixes>"
+    entries = ENTRY.format(f"{told.job}000000000030") + step
+    told.answer = lambda method, path: page(entries, "") if "delimiter" in path and "demo" in path else None
+    result = cairn_says("list", "demo", root=told.root)
+    assert result.stdout.count("COMMITTED") == 2, result.stdout + result.stderr  # the head, and the step
+    assert "DAMAGED" not in result.stdout
+
+
 def test_many_steps_are_listed_by_few_requests(told):
     told.requests.clear()
     assert cairn_says("list", "demo", root=told.root).returncode == 0

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from stores.test_mirror import ask, await_states, cluster_of, command, listed, save
+from stores.test_mirror import ask, await_states, cluster_of, command, listed, refused, save
 
 
 @pytest.fixture
@@ -61,6 +61,11 @@ def test_a_copy_that_nobody_else_has_and_that_lost_a_file_is_listed_as_damaged(o
     states = {one["step"]: one["state"] for one in listed(only_there)["only_at_mirror"]}
     assert states == {10: "DAMAGED", 20: "COMMITTED"}
     assert "rank00000-bin00.safetensors" in ask(only_there, "list", "demo")
+
+
+def test_verify_of_a_step_that_is_damaged_at_the_root_names_the_mirror_with_its_copy(only_there, tmp_path):
+    (tmp_path / "root" / "demo" / f"{30:012}" / "0001" / "rank00000-bin00.safetensors").unlink()
+    assert f"cairn verify demo@30 --root {tmp_path / 'mirror'}" in refused(only_there, "verify", "demo@30")
 
 
 def test_an_overwritten_step_that_rules_delete_uncopied_leaves_its_earlier_copy(tmp_path):
