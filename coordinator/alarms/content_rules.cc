@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/name_pattern.h"
@@ -19,9 +22,33 @@ namespace {
 using Kind = TensorRole::Kind;
 
 // Weights that have changed so often together are tied.
-constexpr uint32_t kChangesToBeTied = 5;
+constexpr uint32_t kChangesToBeTied = 8;
 // What an alarm names of equal tensors.
 constexpr size_t kMostPairs = 4;
+
+// Returns whether all, or most, of an optimizer's steps are smaller than they were: it began anew.
+bool OptimizerBeganAnew(const StatePairs& states) {
+  size_t steps = 0, back = 0;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kStep || pair.before == nullptr) continue;
+    ++steps;
+    back += pair.now->summary.statistics.max < pair.before->summary.statistics.max;
+  }
+  return back * 2 > steps;
+}
+
+// Which end of a model a weight is at, by the name of its module.
+enum class End { kNone, kEmbedding, kHead };
+End EndOf(const std::string& name) {
+  for (const char* word : {"lm_head", "embed_out", "output", "head", "logits"}) {
+    if (absl::StrContains(name, word)) return End::kHead;
+  }
+  for (const char* word : {"embed", "wte", "shared"}) {
+    if (absl::StrContains(name, word)) return End::kEmbedding;
+  }
+  return End::kNone;
+}
 
 }  // namespace
 
@@ -42,7 +69,7 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
     if (some || IsZero(*pair.now)) names.push_back(pair.now->name);
   }
   // A training that begins anew with an optimizer of its own has all of them at 0.
-  if (names.empty() || (!states.same_line() && names.size() == moments)) return;
+  if (names.empty() || (!states.same_line() && (names.size() == moments || OptimizerBeganAnew(states)))) return;
   alarms.push_back({std::string(alarm::kZeroMoments),
                     absl::StrCat("zeros that were none at ", states.Before(), ": ", NameGroups(names))});
 }
@@ -124,26 +151,30 @@ void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
 }
 
 void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
-  absl::flat_hash_map<uint64_t, std::vector<size_t>> classes;  // by what they were
+  if (!states.same_line()) return;  // another run may train them apart
+  // Of one model: copies of weights, such as the best ones or a teacher's, may follow them for long.
+  std::map<std::pair<uint64_t, std::string>, std::vector<size_t>> classes;  // by what they were, and the model
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     if (states.roles[i].kind != Kind::kWeight || pair.before == nullptr) continue;
+    if (EndOf(pair.now->name) == End::kNone || FollowedBy(pair.now->name) != Follower::kNone) continue;
     const TensorStatistics& statistics = pair.before->summary.statistics;
     if (Elements(*pair.now) < kElementsToJudge || statistics.min >= statistics.max) continue;
     if (pair.before->history.changes < kChangesToBeTied) continue;
-    // An average may begin as a copy that follows the weights.
-    if (FollowedBy(pair.now->name) != Follower::kNone) continue;
-    classes[pair.before->summary.fingerprint_parts].push_back(i);
+    classes[{pair.before->summary.fingerprint_parts, pair.now->name.substr(0, pair.now->name.find('.'))}].push_back(i);
   }
   std::vector<std::string> pairs;
   for (const auto& entry : classes) {
-    const std::vector<size_t>& equal = entry.second;
-    const TensorPair& first = states.tensors[equal[0]];
-    for (size_t k = 1; k < equal.size(); ++k) {
-      const TensorPair& other = states.tensors[equal[k]];
-      // Those that were tied have the same history.
-      if (!other.before->SameBytes(*first.before) || other.before->history != first.before->history) continue;
-      if (!other.now->SameBytes(*first.now)) pairs.push_back(absl::StrCat(first.now->name, " = ", other.now->name));
+    for (const size_t i : entry.second) {
+      const TensorPair& one = states.tensors[i];
+      if (EndOf(one.now->name) != End::kEmbedding) continue;
+      for (const size_t k : entry.second) {
+        const TensorPair& other = states.tensors[k];
+        // Those that were tied have the same history.
+        if (EndOf(other.now->name) != End::kHead || other.before->history != one.before->history) continue;
+        if (other.now->SameBytes(*one.now) || !other.before->SameBytes(*one.before)) continue;
+        pairs.push_back(absl::StrCat(one.now->name, " = ", other.now->name));
+      }
     }
   }
   if (pairs.empty()) return;

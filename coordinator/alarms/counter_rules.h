@@ -1,4 +1,4 @@
-// Rules on what counts, and on generators of random numbers.
+// Rules on what counts.
 #ifndef CAIRN_COORDINATOR_ALARMS_COUNTER_RULES_H_
 #define CAIRN_COORDINATOR_ALARMS_COUNTER_RULES_H_
 
@@ -13,13 +13,9 @@ namespace cairn {
 // Returns true for the name of an object that counts on in each save: a data loader's position, a schedule, progress.
 bool CountsOn(const std::string& name);
 
-// Both append to `alarms`, and are pure.
-
-// Of a step that is not the one before it again: objects that stand still or have an older value, and counts that went
-// back (kCounterStopped).
+// Appends to `alarms`, of a step that is not the one before it again: objects that stand still, and counts that went
+// back (kCounterStopped). Pure.
 void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms);
-// Generators of random numbers that differed between ranks, and do not any more (kEqualRandomStates).
-void FindEqualRandomStates(const StatePairs& states, std::vector<Alarm>& alarms);
 
 }  // namespace cairn
 

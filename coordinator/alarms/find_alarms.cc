@@ -24,7 +24,6 @@ std::vector<Alarm> FindAlarms(const StateSummary* before, StateSummary& now) {
   FindDrift(states, alarms);
   FindEqualTensors(states, alarms);
   FindUntied(states, alarms);
-  FindEqualRandomStates(states, alarms);
   for (const Alarm& alarm : alarms) now.alarms.push_back(alarm.kind);
   return alarms;
 }

@@ -16,17 +16,23 @@ struct TensorPair {
   bool changed = false;
   double distance = 0;    // as a share of the norm; of one that has changed
   bool returned = false;  // it has changed back to what it was before it had changed last
+  // It changed in each save until now, apart from those in which nothing that is trained changed: a state that was
+  // saved twice, or a skipped step of a gradient scaler.
+  bool steady = false;
+  // It did so until the step before stood still.
+  bool was_steady = false;
 
-  // It changed in each save until now.
-  bool steady() const { return before != nullptr && before->history.steady(); }
-  // It did so, and chance does not explain that it stands still.
-  bool expected() const;
+  // It is steady, and chance does not explain that it stands still.
+  bool expected() const { return steady && judged(); }
+  // Chance does not explain that it stands still.
+  bool judged() const;
 };
 
 struct ObjectPair {
   const StateSummary::Object* now = nullptr;
   const StateSummary::Object* before = nullptr;  // never null
   bool changed = false;
+  bool steady = false;    // as that of a tensor
   bool returned = false;  // it has changed back to one of ObjectHistory::earlier
 };
 
@@ -35,6 +41,7 @@ struct StatePairs {
   const StateSummary* before = nullptr;
   const StateSummary* now = nullptr;
   std::vector<TensorRole> roles;         // by tensor of `now`
+  std::vector<bool> trained;             // by tensor of `now`: weights for which an optimizer has a moment
   std::vector<TensorPair> tensors;       // by tensor of `now`
   std::vector<ObjectPair> objects;       // those that both have
   std::vector<std::string> gone;         // tensors that only `before` has

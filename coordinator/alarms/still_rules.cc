@@ -25,48 +25,69 @@ constexpr uint32_t kChangesToKnowFollower = 5;
 // A weight that moved by this share of what it has moved before does not come to rest by itself.
 constexpr float kAtOnce = 0.5f;
 
+// Returns whether the state of an optimizer is expected to change: it always did, or it did until what was said of it
+// at the step before.
+bool StateIsExpected(const StatePairs& states, const TensorPair& pair) {
+  if (pair.expected()) return true;
+  return states.before->Raised(alarm::kFrozenOptimizer) && pair.was_steady && !pair.changed && pair.judged();
+}
+
 // Returns the state of an optimizer whose names do not say to which weights it belongs, if all of it stands still
-// while weights move.
+// while all weights move. Normalizing layers and averages also move at a step that the optimizer skips.
 std::vector<std::string> FrozenWithoutNames(const StatePairs& states) {
   std::vector<std::string> still;
   bool weights = false;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
-    weights = weights || (states.roles[i].kind == Kind::kWeight && pair.steady() && pair.changed);
-    if ((states.roles[i].kind != Kind::kMoment && states.roles[i].kind != Kind::kStep) || !pair.expected()) continue;
+    const Kind kind = states.roles[i].kind;
+    if (kind == Kind::kWeight && pair.expected() && FollowedBy(pair.now->name) == Follower::kNone) {
+      if (!pair.changed) return {};
+      weights = true;
+    }
+    if ((kind != Kind::kMoment && kind != Kind::kStep) || !StateIsExpected(states, pair)) continue;
     if (pair.changed) return {};
     still.push_back(pair.now->name);
   }
   return weights ? still : std::vector<std::string>();
 }
 
-// Returns which moments of all weights stand still, such as "exp_avg", while weights and other moments move.
+// Returns which moments of all weights that have them stand still, such as "exp_avg", while these weights and other
+// moments of theirs move.
 std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uint32_t>& told) {
   struct Key {
-    size_t still = 0, moving = 0;
+    bool still = false, moving = false;
+    std::set<int32_t> weights;
   };
   std::map<std::string_view, Key> keys;
-  bool weights = false;
+  std::set<int32_t> others;  // weights that have a moment that moves
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     const TensorRole& role = states.roles[i];
-    weights = weights || (role.kind == Kind::kWeight && pair.steady() && pair.changed);
-    if ((role.kind != Kind::kMoment && role.kind != Kind::kStep) || !pair.expected() ||
+    if ((role.kind != Kind::kMoment && role.kind != Kind::kStep) || role.weight < 0 ||
         told.contains(static_cast<uint32_t>(i)))
       continue;
-    if (role.key.starts_with("max_")) continue;  // a maximum stands still as the gradients fall
-    ++(pair.changed ? keys[role.key].moving : keys[role.key].still);
+    // A maximum stands still as the gradients fall. What has been kept from some step on, as a variance may be, is told
+    // once.
+    if (role.key.starts_with("max_") || !(IsSquared(role.key) ? pair.expected() : StateIsExpected(states, pair)))
+      continue;
+    if (pair.changed) others.insert(role.weight);
+    if (!states.tensors[static_cast<size_t>(role.weight)].changed) continue;
+    Key& key = keys[role.key];
+    (pair.changed ? key.moving : key.still) = true;
+    key.weights.insert(role.weight);
   }
-  const bool others = std::ranges::any_of(keys, [](const auto& entry) { return entry.second.moving > 0; });
   std::vector<std::string> frozen;
   for (const auto& [name, key] : keys) {
-    if (weights && others && key.moving == 0 && key.still > 0) frozen.emplace_back(name);
+    if (!key.still || key.moving) continue;
+    if (std::ranges::any_of(key.weights, [&](int32_t weight) { return others.contains(weight); })) {
+      frozen.emplace_back(name);
+    }
   }
   return frozen;
 }
 
-// Returns whether these weights were at rest at once. With a learning rate that falls to 0, they move less and less
-// before.
+// Returns whether these weights were at rest at once. With a learning rate that falls, or without gradients, they move
+// less and less before.
 bool StoppedAtOnce(const StatePairs& states, const std::vector<uint32_t>& weights) {
   const auto at_once = std::ranges::count_if(weights, [&](uint32_t weight) {
     const TensorHistory& history = states.tensors[weight].before->history;
@@ -84,7 +105,7 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorRole& role = states.roles[i];
     if (role.weight < 0 || (role.kind != Kind::kMoment && role.kind != Kind::kStep)) continue;
-    if (!states.tensors[i].expected() || told.contains(static_cast<uint32_t>(i))) continue;
+    if (!StateIsExpected(states, states.tensors[i]) || told.contains(static_cast<uint32_t>(i))) continue;
     Kept& of = kept[role.weight];
     ++of.moments;
     of.still += states.tensors[i].changed ? 0 : 1;
@@ -114,8 +135,7 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
                       absl::StrCat("a part of the optimizer's state is bit for bit that of ", states.Before(),
                                    " for all weights, and the rest of it changed: ", absl::StrJoin(keys, ", "))});
   }
-  // With a learning rate of 0, or one that float32 rounds away, weights stand still too: then most of them do.
-  if (!stale.empty() && (moving > stale.size() || (stale.size() >= 2 && StoppedAtOnce(states, stale)))) {
+  if (!stale.empty() && (moving > stale.size() || stale.size() >= 2) && StoppedAtOnce(states, stale)) {
     std::vector<std::string> names;
     for (const uint32_t weight : stale) names.push_back(states.tensors[weight].now->name);
     alarms.push_back({std::string(alarm::kStaleTensor),
@@ -126,6 +146,7 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
 
 // All averages of weights, or all statistics of normalizing layers, stand still while weights move.
 void FindStaleFollowers(const StatePairs& states, std::vector<Alarm>& alarms, const std::set<uint32_t>& told) {
+  if (!states.same_line()) return;  // another run may keep them as they are
   std::map<Follower, std::vector<std::string>> still;
   std::set<Follower> moving;
   bool weights = false;
@@ -151,17 +172,33 @@ void FindStaleFollowers(const StatePairs& states, std::vector<Alarm>& alarms, co
   }
 }
 
-// Bytes of two saves before are there again.
+// Bytes of two saves before are there again, of what an optimizer trains or keeps. Rates, masks and other tensors may
+// take the same values by turns.
 void FindReturned(const StatePairs& states, std::vector<Alarm>& alarms) {
+  bool moments = false;
+  std::set<uint64_t> trained;  // what they were at the step before, under all names of a tied one
+  for (size_t i = 0; i < states.roles.size(); ++i) {
+    moments = moments || states.roles[i].kind == Kind::kMoment;
+    if (states.trained[i] && states.tensors[i].before != nullptr) {
+      trained.insert(states.tensors[i].before->summary.fingerprint_parts);
+    }
+  }
+  if (!moments) return;
   std::vector<std::string> names;
   std::set<int32_t> ranks;
-  for (const TensorPair& pair : states.tensors) {
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
     if (!pair.returned || !pair.expected() || pair.before->history.returns > 0) continue;
+    const Kind kind = states.roles[i].kind;
+    // If names do not say to which weights the moments belong, it may be any.
+    const bool judged =
+        kind == Kind::kWeight && (trained.empty() || trained.contains(pair.before->summary.fingerprint_parts));
+    if (kind != Kind::kMoment && !judged) continue;
     const TensorStatistics& statistics = pair.now->summary.statistics;
     // Few numbers, and whole ones, are the same again by chance.
     if (!IsFloat(pair.now->dtype) || Elements(*pair.now) < kElementsToJudge || statistics.min >= statistics.max)
       continue;
-    if (pair.before->history.movement <= kMovementThatRounds) continue;
+    if (pair.before->history.last_movement <= kMovementThatRounds) continue;
     names.push_back(pair.now->name);
     for (uint32_t k = 0; k < pair.now->shard_count; ++k) {
       ranks.insert(states.now->shards[pair.now->first_shard + k].rank);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -201,6 +204,159 @@ TEST_F(StillRulesTest, ATensorThatTakesTurns) {
     training_.Train();
     const Found found = Save();
     EXPECT_FALSE(found.contains(std::string(alarm::kReturned))) << save;
+  }
+}
+
+// A state that was saved twice does not hide what comes later.
+TEST_F(StillRulesTest, AfterAStateThatWasSavedTwice) {
+  Go();
+  ExpectOne(Save(), alarm::kSameStep, {"step 8"});
+  Go();
+  training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
+  training_.Train();
+  ExpectOne(Save(), alarm::kFrozenOptimizer, {"model.layers.*.weight (8)"});
+}
+
+// Nor does a step of the optimizer that a gradient scaler skipped.
+TEST_F(StillRulesTest, AfterASkippedStep) {
+  Go();
+  ++training_.Object("loader")[0];
+  EXPECT_EQ(Save(), None());
+  Go(3);
+  training_.moves = [](const std::string& name) { return name != "model.layers.2.weight"; };
+  training_.Train();
+  ExpectOne(Save(), alarm::kStaleTensor, {"model.layers.2.weight"});
+  training_.moves = [](const std::string&) { return true; };
+  Go(8);
+  // This one has stood still alone.
+  training_.moves = [](const std::string& name) { return name != "model.layers.2.weight"; };
+  Go(1);
+}
+
+TEST_F(StillRulesTest, AnOptimizerThatStaysFrozen) {
+  Go();
+  training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
+  for (int save = 0; save < 5; ++save) {
+    training_.Train();
+    ExpectOne(Save(), alarm::kFrozenOptimizer, {"model.layers.*.weight (8)"});
+  }
+  training_.moves = [](const std::string&) { return true; };
+  Go(3);
+}
+
+TEST_F(StillRulesTest, WhatIsNotANumberCannotChange) {
+  Go();
+  training_.Train();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    std::vector<float>& weight = training_["model.layers." + std::to_string(layer) + ".weight"];
+    std::fill(weight.begin() + Training::kElements / 2, weight.end(), NAN);
+  }
+  for (int save = 0; save < 3; ++save) {
+    ExpectOne(Save(), alarm::kNonFinite, {"model.layers.*.weight (8)"});
+    training_.Train();
+  }
+}
+
+// The ranks share the rows of a ring, of which a few are written between two saves.
+TEST_F(StillRulesTest, RingsWhoseRowsTheRanksShare) {
+  const std::vector<std::string> rings = {"replay.actions", "replay.observations"};
+  for (const std::string& name : rings) training_.Add(name, training_["model.frozen"]);
+  training_.moves = [](const std::string& name) { return !name.starts_with("replay"); };
+  for (size_t save = 0; save < 20; ++save) {
+    for (const std::string& name : rings) training_[name][save] += 1;
+    Go(1);
+  }
+}
+
+// Only the rows that occur are updated, and a rank has those of rare words.
+TEST_F(StillRulesTest, RareRowsOfTables) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    const std::string number = std::to_string(layer);
+    training_.Rename("model.layers." + number + ".weight", "model.tables." + number + ".weight");
+    for (const char* key : {"exp_avg", "exp_avg_sq"}) {
+      training_.Rename("optimizer.state.layers." + number + ".weight." + key,
+                       "optimizer.state.tables." + number + ".weight." + key);
+    }
+    training_.Remove("optimizer.state.layers." + number + ".weight.step");
+  }
+  Go();
+  const Training old = training_;
+  training_.Train();
+  EXPECT_EQ(Save(&old, 1), None());
+}
+
+// A normalizing layer moves at a step that the optimizer skips. All of it is rank 0's.
+TEST_F(StillRulesTest, ASkippedStepWithNormalization) {
+  training_.Add("model.norm.running_mean", training_["model.frozen"]);
+  Go();
+  const Training old = training_;
+  training_.moves = [](const std::string& name) { return name == "model.norm.running_mean"; };
+  training_.Train();
+  EXPECT_EQ(Save(&old, 1), None());
+}
+
+// The rate falls so far that some weights round the updates away, and others do not.
+TEST_F(StillRulesTest, ALearningRateThatFallsByHalves) {
+  for (int save = 0; save < 9; ++save) {
+    Go(1);
+    training_.step_size /= 2;
+  }
+  training_.moves = [](const std::string& name) { return name != "model.layers.2.weight"; };
+  Go(1);
+}
+
+// An expert that gets no tokens any more moves a little by what its moments still have.
+TEST_F(StillRulesTest, AWeightWithoutGradients) {
+  Go();
+  training_.moves = [](const std::string& name) { return name != "model.layers.3.weight"; };
+  for (float& value : training_["model.layers.3.weight"]) value += 0.001f;
+  Go(5);
+}
+
+// Some weights have an optimizer of another kind, which rests with them.
+TEST_F(StillRulesTest, MomentsOfWeightsThatRest) {
+  for (int layer = 6; layer < Training::kLayers; ++layer) {
+    const std::string name = "optimizer.state.layers." + std::to_string(layer) + ".weight.";
+    training_.Rename(name + "exp_avg", name + "square_avg");
+    training_.Remove(name + "exp_avg_sq");
+  }
+  Go();
+  training_.moves = [](const std::string& name) {
+    return name.find("layers.6.") == std::string::npos && name.find("layers.7.") == std::string::npos;
+  };
+  Go(3);
+}
+
+TEST_F(StillRulesTest, ASkippedStepWithNumbersAndNormalization) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    const std::string name = "optimizer.state.layers." + std::to_string(layer) + ".weight.";
+    for (const char* key : {"exp_avg", "exp_avg_sq", "step"}) {
+      training_.Rename(name + key, "optimizer.state." + std::to_string(layer) + "." + key);
+    }
+  }
+  training_.Add("model.norm.running_mean", training_["model.frozen"]);
+  Go();
+  training_.moves = [](const std::string& name) { return name == "model.norm.running_mean"; };
+  Go(1);
+}
+
+// Fine-tuning keeps the statistics and the averages as they are.
+TEST_F(StillRulesTest, ANewRunWithoutUpdatesOfStatistics) {
+  training_.Add("model.norm.running_mean", training_["model.frozen"]);
+  training_.Add("ema.norm.weight", training_["model.frozen"]);
+  Go();
+  training_.line = 2;
+  training_.moves = [](const std::string& name) { return !name.starts_with("ema") && !name.ends_with("running_mean"); };
+  Go();
+}
+
+// A rate for each layer rises and falls.
+TEST_F(StillRulesTest, ATensorThatNobodyTrains) {
+  training_.Add("rates", training_["model.frozen"]);
+  training_.moves = [](const std::string& name) { return name != "rates"; };
+  for (int save = 0; save < 24; ++save) {
+    for (float& value : training_["rates"]) value += save < 12 ? 1.0f : -1.0f;
+    Go(1);
   }
 }
 

@@ -105,4 +105,12 @@ std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors
   return roles;
 }
 
+std::vector<bool> TrainedWeights(const std::vector<TensorRole>& roles) {
+  std::vector<bool> trained(roles.size());
+  for (const TensorRole& role : roles) {
+    if (role.kind == TensorRole::Kind::kMoment && role.weight >= 0) trained[static_cast<size_t>(role.weight)] = true;
+  }
+  return trained;
+}
+
 }  // namespace cairn

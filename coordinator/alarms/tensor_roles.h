@@ -42,6 +42,9 @@ Follower FollowedBy(const std::string& name);
 // nothing is said of it.
 std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors);
 
+// Returns by tensor whether it is a weight that has a moment.
+std::vector<bool> TrainedWeights(const std::vector<TensorRole>& roles);
+
 }  // namespace cairn
 
 #endif  // CAIRN_COORDINATOR_ALARMS_TENSOR_ROLES_H_

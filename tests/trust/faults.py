@@ -130,12 +130,6 @@ def stopped_loader(random, older, before, state):
                  dataclasses.replace(state, objects=state.objects | {"loader": before.objects["loader"]}))
 
 
-def one_generator(random, older, before, state):
-    """All ranks save the generator of rank 0."""
-    return Fault({"equal_random_states"}, ["rng"], state,
-                 lambda rank, part: part | {"rng": part_of(state, 0, 2)["rng"]})
-
-
 def other_dtype(random, older, before, state):
     name = random.choice(matrices(state))
     return Fault({"state_drift"}, [name], with_tensors(state, **{name: state.tensors[name].double()}))
@@ -208,11 +202,6 @@ def old_part_of_a_rank(random, older, before, state):
                  if rank == stale else part)
 
 
-def older_loader(random, older, before, state):
-    return Fault({"counter_stopped"}, ["loader"],
-                 dataclasses.replace(state, objects=state.objects | {"loader": older.objects["loader"]}))
-
-
 def batches_anew(random, older, before, state):
     name = random.choice([name for name in state.tensors if name.endswith("num_batches_tracked")])
     return Fault({"counter_stopped"}, [name], with_tensors(state, **{name: torch.tensor(random.randrange(5))}))
@@ -228,9 +217,9 @@ def parted(random, older, before, state):
 FAULTS: dict[str, Callable[[random.Random, State, State, State], Fault]] = {
     each.__name__: each for each in (
         old_copy, frozen_optimizer, stale_weight, same_again, swapped_halves, transposed, swapped_tensors, doubled,
-        no_moments, not_a_number, scaled, stopped_loader, one_generator, other_dtype, earlier_step, exchanged_moments,
+        no_moments, not_a_number, scaled, stopped_loader, other_dtype, earlier_step, exchanged_moments,
         other_moment, two_saves_ago, old_averages, old_statistics, old_weights, one_old_moment, old_part_of_a_rank,
-        older_loader, batches_anew, parted)}
+        batches_anew, parted)}
 
 
 def plant(name: str, seed: int, older: State, before: State, state: State) -> Fault:
