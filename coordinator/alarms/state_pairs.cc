@@ -128,10 +128,9 @@ StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
     if (found == before.objects.end() || found->name != object.name) continue;
     // With other ranks there are other entries. Then it is no news that they differ, nor that they do not.
     const bool changed = object.crc32c != found->crc32c;
-    const uint64_t is = object.Value();
-    object.history = Continued(found->history, found->Value(), is, changed, 0, rest);
+    object.history = Continued(found->history, found->Value(), object.Value(), changed, 0, rest);
     const bool steady = rest.Explains(found->history) && found->history.unchanged == 0;
-    states.objects.push_back({&object, &*found, changed, steady, changed && IsEarlier(found->history, is)});
+    states.objects.push_back({&object, &*found, changed, steady});
   }
   return states;
 }

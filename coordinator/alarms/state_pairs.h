@@ -32,8 +32,7 @@ struct ObjectPair {
   const StateSummary::Object* now = nullptr;
   const StateSummary::Object* before = nullptr;  // never null
   bool changed = false;
-  bool steady = false;    // as that of a tensor
-  bool returned = false;  // it has changed back to one of ObjectHistory::earlier
+  bool steady = false;  // as that of a tensor
 };
 
 // A value type. The two steps must outlive it.

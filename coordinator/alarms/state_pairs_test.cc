@@ -50,6 +50,25 @@ TEST(StatePairsTest, HistoriesGoOn) {
   EXPECT_EQ(now.tensors[1].history, (TensorHistory{5, 4, 1, 0.5f, 0.25f, {7}, 0}));
 }
 
+// All tensors stood still for three saves, and one for two more.
+TEST(StatePairsTest, WhatStoodStillWithTheOthersIsForgiven) {
+  StateSummary before, now;
+  for (const char* name : {"a", "b", "c"}) {
+    before.tensors.push_back(TensorOf(name, 1));
+    before.tensors.back().history = {9, 0, 3, 0.5f, 0.25f, {7}, 0};
+    now.tensors.push_back(TensorOf(name, 2));
+  }
+  before.tensors[2].history.unchanged = 2;
+  before.tensors[1].history.longest_unchanged = 4;
+  const StatePairs states = MatchStates(before, now);
+  EXPECT_TRUE(states.tensors[0].steady);
+  EXPECT_FALSE(states.tensors[1].steady);
+  EXPECT_FALSE(states.tensors[2].steady);
+  EXPECT_TRUE(states.tensors[2].was_steady);
+  EXPECT_EQ(now.tensors[0].history.longest_unchanged, 3);
+  EXPECT_EQ(now.tensors[2].history.longest_unchanged, 4);
+}
+
 TEST(StatePairsTest, Objects) {
   StateSummary before, now;
   before.objects = {{"a", false, {1}, {}}, {"b", true, {1, 2}, {}}};
@@ -74,7 +93,8 @@ TEST(StatePairsTest, WhatReturns) {
   const StatePairs states = MatchStates(before, now);
   EXPECT_TRUE(states.tensors[0].returned);
   EXPECT_EQ(now.tensors[0].history.returns, 1);
-  EXPECT_TRUE(states.objects[0].returned);
+  EXPECT_TRUE(states.objects[0].changed);
+  EXPECT_EQ(now.objects[0].history.returns, 1);
   EXPECT_EQ(now.objects[0].history.earlier, (std::array<uint64_t, 3>{before.objects[0].Value(), 7, 8}));
 }
 

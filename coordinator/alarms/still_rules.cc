@@ -66,10 +66,7 @@ std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uin
     if ((role.kind != Kind::kMoment && role.kind != Kind::kStep) || role.weight < 0 ||
         told.contains(static_cast<uint32_t>(i)))
       continue;
-    // A maximum stands still as the gradients fall. What has been kept from some step on, as a variance may be, is told
-    // once.
-    if (role.key.starts_with("max_") || !(IsSquared(role.key) ? pair.expected() : StateIsExpected(states, pair)))
-      continue;
+    if (!StateIsExpected(states, pair)) continue;
     if (pair.changed) others.insert(role.weight);
     if (!states.tensors[static_cast<size_t>(role.weight)].changed) continue;
     Key& key = keys[role.key];
@@ -78,7 +75,8 @@ std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uin
   }
   std::vector<std::string> frozen;
   for (const auto& [name, key] : keys) {
-    if (!key.still || key.moving) continue;
+    // A maximum stands still as the gradients fall, and optimizers of few bits keep the variance from some step on.
+    if (!key.still || key.moving || IsSquared(name)) continue;
     if (std::ranges::any_of(key.weights, [&](int32_t weight) { return others.contains(weight); })) {
       frozen.emplace_back(name);
     }

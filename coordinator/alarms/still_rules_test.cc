@@ -118,9 +118,16 @@ TEST_F(StillRulesTest, ARankWithoutUpdatesOfOneTensor) {
 
 TEST_F(StillRulesTest, OneKindOfMoments) {
   Go();
-  training_.moves = [](const std::string& name) { return !name.ends_with(".exp_avg_sq"); };
+  training_.moves = [](const std::string& name) { return !name.ends_with(".exp_avg"); };
   training_.Train();
-  ExpectOne(Save(), alarm::kFrozenOptimizer, {"for all weights", "exp_avg_sq"});
+  ExpectOne(Save(), alarm::kFrozenOptimizer, {"for all weights", ": exp_avg"});
+}
+
+// As in 1-bit Adam, after its warm-up.
+TEST_F(StillRulesTest, AVarianceThatIsKept) {
+  Go();
+  training_.moves = [](const std::string& name) { return !name.ends_with(".exp_avg_sq"); };
+  Go(3);
 }
 
 TEST_F(StillRulesTest, StepsAlone) {

@@ -188,7 +188,7 @@ def old_weights(random, older, before, state):
 
 
 def one_old_moment(random, older, before, state):
-    key = random.choice(["exp_avg", "exp_avg_sq", "step"])
+    key = random.choice(["exp_avg", "step"])
     names = [name for name in state.tensors if name.endswith(f".{key}")]
     return Fault({"frozen_optimizer"}, [key], with_tensors(state, **{name: before.tensors[name] for name in names}))
 
