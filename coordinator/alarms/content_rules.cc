@@ -152,7 +152,7 @@ void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
 
 void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
   if (!states.same_line()) return;  // another run may train them apart
-  // Of one model: copies of weights, such as the best ones or a teacher's, may follow them for long.
+  // Both belong to one model: copies of weights, such as the best ones or a teacher's, may follow them for long.
   std::map<std::pair<uint64_t, std::string>, std::vector<size_t>> classes;  // by what they were, and the model
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];

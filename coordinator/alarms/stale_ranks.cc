@@ -35,7 +35,7 @@ std::vector<Part> PartsOf(const StatePairs& states) {
 struct Written {
   size_t same = 0, changed = 0;
   std::vector<uint32_t> tensors;  // of the shards that are the same
-  // Of the same shards, those of tensors that other ranks have changed.
+  // Those of the same shards whose tensors other ranks have changed.
   std::vector<uint32_t> changed_elsewhere;
 };
 
@@ -107,7 +107,7 @@ std::set<uint32_t> FindStaleRanks(const StatePairs& states, std::vector<Alarm>& 
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const bool all = whole.contains(static_cast<int32_t>(rank));
     for (size_t part = 0; part < kParts; ++part) {
-      // Of buffers and queues a rank may hold the rows that are not written now.
+      // A rank may hold those rows of a buffer or queue that are not written now.
       if (!all && (part == kUntrained || part == kOthers)) continue;
       const Written& written = ranks[rank][part];
       const std::vector<uint32_t>& old = all ? written.tensors : written.changed_elsewhere;

@@ -13,8 +13,8 @@ namespace cairn {
 
 // The step is the one before it again (kSameStep).
 void FindSameStep(const StatePairs& states, std::vector<Alarm>& alarms);
-// Of a step that is not: ranks, weights, averages or an optimizer's state that stand still while others go on
-// (kStaleRank, kFrozenOptimizer, kStaleTensor), and bytes of two saves before (kReturned).
+// The step is not the one before it: ranks, weights, averages or an optimizer's state that stand still while others go
+// on (kStaleRank, kFrozenOptimizer, kStaleTensor), and bytes of two saves before (kReturned).
 void FindStaleState(const StatePairs& states, std::vector<Alarm>& alarms);
 
 }  // namespace cairn

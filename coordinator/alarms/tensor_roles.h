@@ -24,7 +24,7 @@ struct TensorRole {
   Kind kind = Kind::kOther;
   // The number of the weight that a moment or step belongs to; -1 if the names do not say.
   int32_t weight = -1;
-  // Of a moment or step: which one it is, such as "exp_avg"; a constant of the program.
+  // Set for a moment or step: which one it is, such as "exp_avg"; a constant of the program.
   std::string_view key;
 };
 

@@ -20,8 +20,8 @@ using Handle = std::shared_ptr<cairn::FileRead>;
 // A tensor of numpy has at most so many axes.
 constexpr int64_t kMaxAxes = 64;
 constexpr int64_t kMaxThreads = 256;
-// Of bytes that other processes want too, a gap is worth reading: they want what is in it. Otherwise only a short gap
-// costs less than another read.
+// A gap between bytes that other processes want too is worth reading: they want what is in it. Otherwise only a short
+// gap costs less than another read.
 constexpr int64_t kSharedGap = int64_t{1} << 20;
 constexpr int64_t kOwnGap = int64_t{64} << 10;
 
