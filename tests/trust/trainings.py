@@ -374,9 +374,46 @@ def bfloat16_weights() -> Iterator[State]:
         yield loop.state()
 
 
+def falling_rate() -> Iterator[State]:
+    """The learning rate is halved with each save, until float32 rounds away the updates."""
+    loop = Loop(model := Gpt(), adam(model), rate=lambda step: 3e-3 * 0.5 ** (step // 4))
+    for _ in itertools.count():
+        loop.train(4)
+        yield loop.state()
+
+
+def target_network() -> Iterator[State]:
+    """A copy of the weights is renewed before each save, and from some save on more rarely."""
+    loop = Loop(model := Gpt(tied=True), adam(model))
+    target = copy.deepcopy(model)
+    for number in itertools.count():
+        loop.train()
+        if number < 12 or number % 3 == 0:
+            target.load_state_dict(model.state_dict())
+        state = loop.state()
+        for name, value in named_states(target, None).items():
+            state.tensors[name.replace("model.", "target.", 1)] = value
+        yield state
+
+
+def replay() -> Iterator[State]:
+    """Samples are kept in rings. Few rows are written between two saves, which one rank has."""
+    loop = Loop(model := Gpt(), adam(model))
+    rings = {"replay.observations": torch.randn(256, 16), "replay.rewards": torch.randn(256, 16)}
+    for number in itertools.count():
+        loop.train()
+        begin = 8 * number % 256
+        for ring in rings.values():
+            ring[begin:begin + 8] = torch.randn(8, 16)
+        state = loop.state()
+        state.tensors |= {name: ring.clone() for name, ring in rings.items()}
+        yield state
+
+
 TRAININGS = {each.__name__: each for each in (
     dense, settled, cosine_to_zero, mixture, low_rank, moving_average, accumulation, warm_up, rate_zero, plain_sgd,
-    mu_p, tied, batch_norm, scaler_skips, resumed, fine_tuning, quantized, bfloat16_weights)}
+    mu_p, tied, batch_norm, scaler_skips, resumed, fine_tuning, quantized, bfloat16_weights,
+    falling_rate, target_network, replay)}
 
 
 def states_of(name: str, seed: int = 0) -> Iterator[State]:
