@@ -101,6 +101,7 @@ class CoreUnderTest::Core {
     job_.OnRemoved(remove.step, remove.ticket, absl::OkStatus(), moment);
   }
   void Give(const PlanLoad&, const Moment&) {}
+  void Give(const VerifyLoad&, const Moment&) {}
   void Give(const ChangeSteps& change, const Moment& moment) {
     job_.OnStepsChanged(change.ticket, ChangedSteps(), moment);
   }
