@@ -165,6 +165,7 @@ void RankLoad::Describe(v1::BeginLoadResponse& response) const {
   response.set_world_size(order_.world_size());
   response.set_line(order_.line());
   response.set_mirror(order_.mirror());
+  *response.mutable_warnings() = order_.warnings();
   response.set_mapping_report(plan_->mapping_report());
 }
 

@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::array<AlarmInfo, 15> kTable = {{
+constexpr std::array<AlarmInfo, 14> kTable = {{
     {alarm::kReplicasDiffer, ""},  // the reason says it
     {alarm::kSameStep,
      "The trainer handed over what it had handed over before: look whether it trains between the steps, and whether it "
@@ -47,8 +47,6 @@ constexpr std::array<AlarmInfo, 15> kTable = {{
     {alarm::kEqualTensors,
      "Look whether one of them was saved, or loaded, in the place of another: a wrong index of an expert or of a "
      "layer."},
-    {alarm::kEqualRandomStates,
-     "The ranks draw the same numbers from here on: look whether each one saves and loads its own generator."},
 }};
 
 }  // namespace

@@ -27,7 +27,6 @@ inline constexpr std::string_view kJump = "jump";
 inline constexpr std::string_view kStateDrift = "state_drift";
 inline constexpr std::string_view kCounterStopped = "counter_stopped";
 inline constexpr std::string_view kEqualTensors = "equal_tensors";
-inline constexpr std::string_view kEqualRandomStates = "equal_random_states";
 }  // namespace alarm
 
 struct AlarmInfo {

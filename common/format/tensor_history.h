@@ -16,7 +16,8 @@ struct ChangeHistory {
   uint32_t changes = 0;
   // In so many saves up to this one it has had the value of the one before.
   uint32_t unchanged = 0;
-  // The largest `unchanged` before a change.
+  // The largest `unchanged` before a change. One that stood still while the rest changed has one more than all have
+  // together.
   uint32_t longest_unchanged = 0;
   // The largest distance between two saves, as a share of the tensor's norm. Old ones fade.
   float movement = 0;

@@ -152,6 +152,7 @@ struct PlannedLoad {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
+  std::vector<absl::Status> warnings;                         // the step's alarms
   std::string copy;  // the address of the mirror, if it has a copy of a step that is read from the root
   std::optional<int64_t> older_step;  // the newest committed one below `step`
   std::string mirror;                 // its address, if the step is read from there

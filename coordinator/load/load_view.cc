@@ -40,6 +40,7 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
       order.set_transfer_token(plan_.transfer_token);
       if (plan_.IsStep()) order.set_line(Line());
       order.set_mirror(plan_.mirror);
+      for (const absl::Status& warning : plan_.warnings) *order.add_warnings() = StatusToProto(warning);
       AddExchange(order);
       break;
     case v1::Phase::DONE:

@@ -14,6 +14,7 @@
 #include "common/base/overloaded.h"
 #include "common/base/random_id.h"
 #include "common/base/version.h"
+#include "common/format/alarm.h"
 #include "common/format/import_writer.h"
 #include "common/process/log.h"
 #include "common/status/fault.h"
@@ -423,6 +424,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     planned.step = manifest->step;
     planned.world_size = manifest->world_size;
     planned.is_foreign = !wish.import_directory.empty();
+    for (const Alarm& alarm : manifest->alarms) planned.warnings.push_back(AlarmStatus(alarm, job, manifest->step));
   }
   const LoadPlan& plan = *made;
   const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what,

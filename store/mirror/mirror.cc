@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/duration_text.h"
@@ -201,7 +202,9 @@ std::optional<std::string> Mirror::TakeDue() {
 absl::Status Mirror::OfMirror(const absl::Status& status) const {
   // The storage's own advice is better.
   const std::string next = absl::StrCat("The coordinator tries again. Look at the storage of ", options_.address, ".");
-  return WithMetadata(Annotate(status, absl::StrCat("the mirror ", options_.address)), {{"next", next}});
+  const bool is_named = absl::StrContains(status.message(), options_.address);
+  return WithMetadata(is_named ? status : Annotate(status, absl::StrCat("the mirror ", options_.address)),
+                      {{"next", next}});
 }
 
 void Mirror::AwaitWork(const absl::Status& status, bool worked) {

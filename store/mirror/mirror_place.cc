@@ -46,7 +46,7 @@ absl::StatusOr<bool> MirrorPlace::IsOurs(Storage& storage) {
   if (belongs) return true;
   CAIRN_ASSIGN_OR_RETURN(const bool was_made, WasMade());
   if (!was_made) return false;
-  return MakeError(Reason::kRootMissing, absl::StrCat(address_, " is empty, and was the mirror of ", root_, " before"),
+  return MakeError(Reason::kRootMissing, absl::StrCat(address_, " is empty, and was this root's mirror before"),
                    {{"root", address_},
                     {"next", absl::StrCat("See whether it is mounted. If its copies are lost for good, remove ",
                                           root_storage_.FullPath(MadePath(address_)),

@@ -581,7 +581,7 @@ TEST_F(MirrorTest, Start_AKnownMirrorIsEmpty_IsNotMadeAnew) {
     fs::rename(mirror, directory_ + "/real");
     fs::create_directory(mirror);
   };
-  const auto is_told = [&] { return error().find("was the mirror of " + options_.root) != std::string::npos; };
+  const auto is_told = [&] { return error().find("is empty, and was this root's mirror before") != std::string::npos; };
   unmount();
   EXPECT_TRUE(Becomes(is_told)) << error();
   Begin();

@@ -154,6 +154,8 @@ class LoadReport:
         if NCCL was wanted and could not be used; "" if none came.
       mirror: the address of the mirror from which the checkpoint was read; "" if it was read from the root.
       verified_tensors: so many tensors of the job are, bit for bit, those that were saved; None without `verify`.
+      warnings: what looked wrong in the state when it was saved: STATE_ALARM, with the kind as "alarm" in the metadata
+        (docs/trust.md), or REPLICA_MISMATCH.
     """
 
     step: int | None
@@ -171,6 +173,7 @@ class LoadReport:
     transport: str = ""
     mirror: str = ""
     verified_tensors: int | None = None
+    warnings: tuple[Error, ...] = ()
 
     def __repr__(self) -> str:
         """Returns one line that says what was done, with the numbers of objects and names."""
@@ -185,4 +188,6 @@ class LoadReport:
             parts.append(f"from the mirror {self.mirror}")
         if self.verified_tensors is not None:
             parts.append(f"{self.verified_tensors} tensors verified")
+        if self.warnings:
+            parts.append(f"the step has alarms: {listed([each.metadata.get('alarm', '') for each in self.warnings])}")
         return f"LoadReport({', '.join(parts)})"

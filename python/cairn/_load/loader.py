@@ -203,7 +203,8 @@ def _report(step: int | None, objects: dict[str, Any], begun: wire.Message, ende
     path = wire.enum_text("cairn.v1.IoPath", ended.io_path)
     return LoadReport(step, objects, list(begun.missing_names), list(begun.unexpected_names), ended.bytes_read,
                       ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, path,
-                      begun.mapping_report, passed_over, device, wire.transport_text(ended), begun.mirror)
+                      begun.mapping_report, passed_over, device, wire.transport_text(ended), begun.mirror,
+                      warnings=tuple(wire.error_from_status(each) for each in begun.warnings))
 
 
 def _decode(begun: wire.Message, data: Sequence[bytes | bytearray], rank: int, world_size: int,
