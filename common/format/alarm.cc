@@ -4,6 +4,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -37,7 +38,7 @@ constexpr std::array<AlarmInfo, 14> kTable = {{
      "saved by the ranks that have it."},
     {alarm::kNonFinite, "Go on from a step before this one (`cairn list JOB`), and look at its batches and ranks."},
     {alarm::kJump,
-     "Compare the steps (`cairn diff JOB@OLD JOB@NEW`). Look for a wrong load, a shard in another's place, a "
+     "Compare the steps (`cairn diff JOB@OLD JOB@STEP`). Look for a wrong load, a shard in another's place, a "
      "transposed "
      "matrix, or a learning rate that is far too large."},
     {alarm::kStateDrift, "If the change is not meant, compare the configurations of both runs."},
@@ -56,7 +57,10 @@ std::span<const AlarmInfo> AlarmTable() { return kTable; }
 absl::Status AlarmStatus(const Alarm& alarm, const std::string& job, int64_t step) {
   ErrorMetadata metadata = {{"job", job}, {"step", absl::StrCat(step)}, {"alarm", alarm.kind}};
   for (const AlarmInfo& info : kTable) {
-    if (info.kind == alarm.kind && !info.next.empty()) metadata.emplace_back("next", std::string(info.next));
+    if (info.kind != alarm.kind || info.next.empty()) continue;
+    const std::string name = absl::StrCat(job, "@", step);
+    metadata.emplace_back("next",
+                          absl::StrReplaceAll(info.next, {{"JOB@STEP", name}, {"JOB@", absl::StrCat(job, "@")}}));
   }
   if (alarm.kind == alarm::kReplicasDiffer) return MakeError(Reason::kReplicaMismatch, alarm.message, metadata);
   return MakeError(Reason::kStateAlarm, absl::StrCat(alarm.kind, ": ", alarm.message), metadata);

@@ -79,7 +79,8 @@ constexpr ReasonInfo kTable[] = {
      "An alias names no declared tensor, or aliases name each other in a circle.",
      "Declare the tensor that the alias names."},
     {Reason::kObjectMismatch, "OBJECT_MISMATCH", absl::StatusCode::kFailedPrecondition,
-     "An object that is the same on all ranks differs between ranks.", "Wrap it in cairn.per_rank, or make it equal."},
+     "An object that is the same on all ranks differs between ranks.",
+     "Make it equal on all ranks. If each rank has a value of its own, wrap it in cairn.per_rank."},
     {Reason::kMissingNames, "MISSING_NAMES", absl::StatusCode::kNotFound,
      "The target has names that the checkpoint does not have.",
      "Compare the names with `cairn show JOB@STEP --tensors` (`--objects` for values that are no tensors), and map "

@@ -22,16 +22,18 @@ absl::StatusOr<std::unique_ptr<ExportOutput>> OutputAt(const std::string& name, 
 
 }  // namespace
 
-ExportWriter::ExportWriter(Storage& storage, const Manifest& manifest, const std::string& directory,
-                           const WriteExportOptions& options)
+ExportWriter::ExportWriter(Storage& storage, const Manifest& manifest, std::span<const WholeTensor> tensors,
+                           const std::string& directory, const WriteExportOptions& options)
     : options_(options),
       directory_(directory),
-      reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}) {}
+      reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}),
+      fingerprints_(manifest, tensors) {}
 
 absl::StatusOr<size_t> ExportWriter::Run(const std::function<bool(std::string_view name)>& is_output,
                                          const std::function<absl::Status()>& write) {
   CAIRN_ASSIGN_OR_RETURN(output_, OutputAt(directory_, options_.identity));
-  CAIRN_RETURN_IF_ERROR(output_->Open(is_output));
+  CAIRN_RETURN_IF_ERROR(
+      output_->Open([&](std::string_view name) { return name == kFingerprintsName || is_output(name); }));
   const absl::Status written = [&] {
     CAIRN_RETURN_IF_ERROR(write());
     if (options_.interrupted && options_.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
@@ -67,6 +69,26 @@ absl::Status ExportWriter::WriteFile(const std::string& name, uint64_t bytes, ui
     return filled;
   }
   return file->Finish(stream_.crc32c());
+}
+
+absl::Status ExportWriter::ReadTensors(std::span<const TensorPart> parts) {
+  CAIRN_RETURN_IF_ERROR(reader_.Read(parts, stream_.data()));
+  CAIRN_RETURN_IF_ERROR(fingerprints_.Add(parts, stream_.data(), options_.threads));
+  uint64_t bytes = 0;
+  for (const TensorPart& part : parts) {
+    bytes += static_cast<uint64_t>((part.end - part.begin) * BytesOf(part.tensor->plain.dtype));
+  }
+  AddDone(bytes);
+  return absl::OkStatus();
+}
+
+absl::Status ExportWriter::AddFingerprints() {
+  // All files have ended, so the window is free.
+  for (const TensorPart& part : fingerprints_.Missing(stream_.window_bytes())) {
+    CAIRN_RETURN_IF_ERROR(reader_.Read({&part, 1}, stream_.data()));
+    CAIRN_RETURN_IF_ERROR(fingerprints_.Add({&part, 1}, stream_.data(), options_.threads));
+  }
+  return output_->Add(kFingerprintsName, fingerprints_.Text());
 }
 
 void ExportWriter::AddDone(uint64_t bytes) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,8 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "foreign/tensors/tensor_reader.h"
+#include "foreign/tensors/whole_tensors.h"
+#include "foreign/write/export_fingerprints.h"
 #include "foreign/write/export_output.h"
 #include "foreign/write/window_stream.h"
 #include "store/storage/storage.h"
@@ -35,9 +38,9 @@ struct WriteExportOptions {
 // thread-safe.
 class ExportWriter {
  public:
-  // All of them must outlive it.
-  ExportWriter(Storage& storage, const Manifest& manifest, const std::string& directory,
-               const WriteExportOptions& options);
+  // `tensors` are those of the plan. All of them must outlive it.
+  ExportWriter(Storage& storage, const Manifest& manifest, std::span<const WholeTensor> tensors,
+               const std::string& directory, const WriteExportOptions& options);
 
   // Opens the directory (ExportOutput::Open), calls `write`, which writes all files, and gives the files their
   // names. Returns how many files an earlier export had finished. After an error, finished files may stay: see
@@ -51,20 +54,25 @@ class ExportWriter {
   // it only checks the file, and counts `tensor_bytes` as written.
   absl::Status WriteFile(const std::string& name, uint64_t bytes, uint64_t tensor_bytes,
                          const std::function<absl::Status()>& fill);
-  // Counts bytes of tensors as written.
-  void AddDone(uint64_t bytes);
+  // Reads parts of the tensors into the stream's window, as TensorReader::Read, and counts their bytes as written.
+  absl::Status ReadTensors(std::span<const TensorPart> parts);
+  // Makes the file of fingerprints, after the files of tensors. It reads again what an earlier export has written, if
+  // it needs to.
+  absl::Status AddFingerprints();
 
-  TensorReader& reader() { return reader_; }
   WindowStream& stream() { return stream_; }
   // Returns the directory, for small files.
   ExportOutput& output() { return *output_; }
 
  private:
+  void AddDone(uint64_t bytes);
+
   const WriteExportOptions& options_;
   const std::string directory_;
   std::unique_ptr<ExportOutput> output_;
   TensorReader reader_;
   WindowStream stream_;
+  ExportFingerprints fingerprints_;
   uint64_t done_ = 0;
   size_t finished_before_ = 0;
 };

@@ -24,6 +24,7 @@ class Exporter {
     for (const ExportFile& file : plan_.files) {
       CAIRN_RETURN_IF_ERROR(writer_.WriteFile(file.name, file.bytes(), file.data_bytes, [&] { return Fill(file); }));
     }
+    CAIRN_RETURN_IF_ERROR(writer_.AddFingerprints());
     for (const ModelFile& file : plan_.model_files) {
       CAIRN_RETURN_IF_ERROR(writer_.output().Copy(file.name, file.path));
     }
@@ -63,7 +64,6 @@ class Exporter {
       const int64_t end = std::min(elements, begin + static_cast<int64_t>(stream_.room() / width));
       parts_.push_back({&tensor, begin, end, stream_.filled()});
       stream_.Grow(static_cast<uint64_t>(end - begin) * width);
-      tensor_bytes_ += static_cast<uint64_t>(end - begin) * width;
       begin = end;
       if (begin < elements) CAIRN_RETURN_IF_ERROR(Flush());
     }
@@ -77,9 +77,7 @@ class Exporter {
 
   // Reads the tensors that the window has room for.
   absl::Status ReadTensors() {
-    CAIRN_RETURN_IF_ERROR(writer_.reader().Read(parts_, stream_.data()));
-    writer_.AddDone(tensor_bytes_);
-    tensor_bytes_ = 0;
+    CAIRN_RETURN_IF_ERROR(writer_.ReadTensors(parts_));
     parts_.clear();
     return absl::OkStatus();
   }
@@ -89,14 +87,13 @@ class Exporter {
   WindowStream& stream_;
   // The parts that are still to be read; the window has room for them.
   std::vector<TensorPart> parts_;
-  uint64_t tensor_bytes_ = 0;
 };
 
 }  // namespace
 
 absl::StatusOr<size_t> WriteExport(Storage& storage, const Manifest& manifest, const ExportPlan& plan,
                                    const std::string& directory, const WriteExportOptions& options) {
-  ExportWriter writer(storage, manifest, directory, options);
+  ExportWriter writer(storage, manifest, plan.tensors, directory, options);
   const auto is_output = [&](std::string_view name) {
     return std::any_of(plan.model_files.begin(), plan.model_files.end(),
                        [&](const ModelFile& file) { return file.name == name; });

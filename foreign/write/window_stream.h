@@ -19,6 +19,9 @@ class WindowStream {
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused it.
   absl::Status Allocate(uint64_t window_bytes, uint64_t step);
 
+  // Returns how many bytes fit into a window at least.
+  uint64_t window_bytes() const { return windows_[0].size() - step_; }
+
   // Begins a new file, all of whose bytes are written in their order. The caller finishes it after End. After an
   // error `file` must live until Wait has returned.
   void Begin(OutputFile& file);

@@ -17,6 +17,7 @@ import cairn
 from testing.ranks import command, command_json, noise, on_ranks, rows
 
 INDEX = "model.safetensors.index.json"
+FINGERPRINTS = "cairn_fingerprints.json"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,8 @@ def opened(directory: pathlib.Path) -> dict[str, np.ndarray]:
             assert handle.metadata() == {"format": "pt"}
             tensors[name] = handle.get_tensor(name)
     assert index["metadata"]["total_size"] == sum(array.nbytes for array in tensors.values())
-    assert sorted(path.name for path in directory.iterdir()) == sorted({INDEX, *index["weight_map"].values()})
+    assert sorted(path.name for path in directory.iterdir()) == sorted(
+        {INDEX, FINGERPRINTS, *index["weight_map"].values()})
     return tensors
 
 
@@ -225,10 +227,12 @@ def test_a_full_disk_keeps_what_is_finished_and_the_next_export_goes_on(saved, t
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_an_export_that_is_ended_goes_on_where_it_was(saved, tmp_path, end):
-    root, _ = saved
+    root, whole = saved
     out = tmp_path / "out"
     out.mkdir()
-    arguments = ("export", "--format=json", "demo", "--root", str(root), "--to", str(out), "--max-shard-size", "1MB")
+    (tmp_path / "names.aoa").write_text("model.layers.$LAYER_ID.w^T -> model.layers.$LAYER_ID.w\n")
+    arguments = ("export", "--format=json", "demo", "--root", str(root), "--to", str(out), "--max-shard-size", "1MB",
+                 "--mapping", str(tmp_path / "names.aoa"))
     seen = False
     for _ in range(20):
         process = subprocess.Popen([str(cairn.local.binary("cairn")), *arguments, "--threads", "1"],
@@ -243,6 +247,9 @@ def test_an_export_that_is_ended_goes_on_where_it_was(saved, tmp_path, end):
             assert end == signal.SIGKILL or len(list(out.iterdir())) == len(finished)
             assert json.loads(command(*arguments).stdout)["finished_before"] == len(finished) > 0
             assert not list(out.glob(".tmp-*"))
+            whole = {name: array.T if ".layers." in name else array for name, array in whole.items()}
+            assert json.loads((out / FINGERPRINTS).read_text()) == {
+                name: str(each) for name, each in cairn.fingerprint(whole).items()}, "also of what was read before"
             seen = True
             break
         for path in out.iterdir():  # it was done already

@@ -1,6 +1,7 @@
 """cairn export --as dcp: torch's own torch.distributed.checkpoint reads what Cairn wrote."""
 
 import io
+import json
 import pickle
 import signal
 import subprocess
@@ -44,7 +45,7 @@ def test_Export_StateOfTorch_IsLoadedBitForBit(tmp_path):
     save(tmp_path / "root", state(1), ranks=2)
     answer = exported(tmp_path / "root", tmp_path / "out", "--max-shard-size", "5KB")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        [".metadata", *(file["name"] for file in answer["files"])])
+        [".metadata", "cairn_fingerprints.json", *(file["name"] for file in answer["files"])])
     assert len(answer["files"]) > 3
     for file in answer["files"]:
         assert (tmp_path / "out" / file["name"]).stat().st_size == file["bytes"] <= 5000
@@ -210,7 +211,10 @@ def test_Export_ThroughAMapping_WritesItsOutputs(tmp_path):
     save(tmp_path / "root", {"w": weight, "step": 7})
     (tmp_path / "m.aoa").write_text("w^T -> t")
     exported(tmp_path / "root", tmp_path / "out", "--mapping", str(tmp_path / "m.aoa"), "--exclude", "step")
-    assert_equal(load(tmp_path / "out", {"t": torch.zeros(30, 40)})["t"], weight.t())
+    loaded = load(tmp_path / "out", {"t": torch.zeros(30, 40)})
+    assert_equal(loaded["t"], weight.t())
+    fingerprints = json.loads((tmp_path / "out/cairn_fingerprints.json").read_text())
+    assert fingerprints == {"t": str(cairn.torch.fingerprint(loaded)["t"])}
 
 
 def test_Export_ImportedAgain_IsTheSameCheckpoint(tmp_path):
@@ -259,7 +263,8 @@ def test_Export_ThatIsEnded_LeavesNoCheckpoint(tmp_path, end):
     assert (left == []) == (end == signal.SIGINT) and all(name.startswith(".tmp-export-") for name in left)
     # The next one removes what was left.
     exported(tmp_path / "root", tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".metadata", "__0_0.distcp"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        ".metadata", "__0_0.distcp", "cairn_fingerprints.json"]
 
 
 def test_Export_DirectoryThatHoldsACheckpoint_IsRefused(tmp_path):

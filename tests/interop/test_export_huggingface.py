@@ -49,8 +49,8 @@ def test_Export_LikeAModel_IsOpenedByTransformers(tmp_path, tied):
     answer = export(tmp_path, "--max-shard-size", "100KB", *(["--exclude", "model.lm_head.weight"] if tied else []))
     assert len(answer["files"]) > 2
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors.index.json",
-                       *(file["name"] for file in answer["files"])}
+    assert written == {"cairn_fingerprints.json", "config.json", "generation_config.json", "tokenizer.json",
+                       "model.safetensors.index.json", *(file["name"] for file in answer["files"])}
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "like" / name).read_bytes()
         assert not (tmp_path / "out" / name).is_symlink()
@@ -58,6 +58,9 @@ def test_Export_LikeAModel_IsOpenedByTransformers(tmp_path, tied):
     assert not report["missing_keys"] and not report["unexpected_keys"]
     assert_equal(dict(opened.state_dict()), dict(model.state_dict()))
     assert opened.generation_config.max_new_tokens == 7
+    state = {name: value for name, value in opened.state_dict().items() if not (tied and name == "lm_head.weight")}
+    assert json.loads((tmp_path / "out/cairn_fingerprints.json").read_text()) == {
+        name: str(value) for name, value in cairn.torch.fingerprint(state).items()}
 
 
 def test_Export_LikeNoModel_IsRefused(tmp_path):

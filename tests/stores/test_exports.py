@@ -75,7 +75,8 @@ def test_export_for_hugging_face_is_read_by_safetensors(bucket, tmp_path, where)
                     str(tmp_path / "like"))
     assert len(answer["files"]) > 2 and answer["finished_before"] == 0
     read = bucket.get(prefix, tmp_path / "copy")
-    assert {path.name for path in read.iterdir()} == {"config.json", "tokenizer.json", "model.safetensors.index.json",
+    assert {path.name for path in read.iterdir()} == {"cairn_fingerprints.json", "config.json", "tokenizer.json",
+                                                      "model.safetensors.index.json",
                                                       *(file["name"] for file in answer["files"])}
     index = json.loads((read / "model.safetensors.index.json").read_text())["weight_map"]
     for name, whole in value.items():

@@ -34,6 +34,7 @@ class DcpExporter {
       for (const DcpExportEntry& entry : file.entries) tensor_bytes += TensorBytes(entry);
       CAIRN_RETURN_IF_ERROR(writer_.WriteFile(file.name, file.bytes, tensor_bytes, [&] { return Fill(file); }));
     }
+    CAIRN_RETURN_IF_ERROR(writer_.AddFingerprints());
     for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(writer_.output().Add(name, bytes));
     return writer_.output().Add(std::string(kDcpMetadataName), plan_.metadata);
   }
@@ -94,7 +95,6 @@ class DcpExporter {
   absl::Status AddTensors(std::span<const DcpExportEntry> entries) {
     std::vector<TorchTensorArchive> archives;
     std::vector<TensorPart> parts;
-    uint64_t tensor_bytes = 0;
     for (const DcpExportEntry& entry : entries) {
       CAIRN_RETURN_IF_ERROR(Pad(entry.offset));
       const WholeTensor& tensor = plan_.tensors[entry.tensor];
@@ -103,18 +103,15 @@ class DcpExporter {
       std::memcpy(stream_.data() + at, archive.head().data(), archive.head().size());
       parts.push_back({&tensor, entry.begin, entry.begin + entry.box.size(), at + archive.head().size()});
       stream_.Grow(entry.bytes);
-      tensor_bytes += TensorBytes(entry);
     }
-    CAIRN_RETURN_IF_ERROR(writer_.reader().Read(parts, stream_.data()));
-    CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to write an export", entries.size(), threads_, [&](size_t i, int) {
+    CAIRN_RETURN_IF_ERROR(writer_.ReadTensors(parts));
+    return ForEachOnThreads("to write an export", entries.size(), threads_, [&](size_t i, int) {
       char* const data = stream_.data() + parts[i].at;
       const uint64_t bytes = archives[i].data_bytes();
       const std::string tail = archives[i].Tail(libdeflate_crc32(0, data, bytes));
       std::copy(tail.begin(), tail.end(), data + bytes);
       return absl::OkStatus();
-    }));
-    writer_.AddDone(tensor_bytes);
-    return absl::OkStatus();
+    });
   }
 
   const DcpExportPlan& plan_;
@@ -127,7 +124,7 @@ class DcpExporter {
 
 absl::StatusOr<size_t> WriteDcpExport(Storage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                                       const std::string& directory, const WriteExportOptions& options) {
-  ExportWriter writer(storage, manifest, directory, options);
+  ExportWriter writer(storage, manifest, plan.tensors, directory, options);
   const auto is_output = [&](std::string_view name) {
     return std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
   };

@@ -267,6 +267,8 @@ class CheckpointManager:
         for passed in report.passed_over:
             _log.warning("%s@%s is damaged (%s) and was passed over", self._client.job, passed["step"],
                          passed["reason"])
+        for warning in report.warnings if self._client.rank == 0 else ():
+            _log.warning("%s@%s looked wrong when it was saved: %s", self._client.job, report.step, warning)
         for name in gathered.restore():
             _log.warning("%s@%s: %r was saved by another number of ranks, and begins anew", self._client.job,
                          report.step, name)
@@ -408,7 +410,8 @@ class CheckpointManager:
             if checkpoint is not None:
                 self._failed_in_a_row.clear()
                 self._names_change = False
-                for warning in checkpoint.warnings:
+                # All ranks are told, but one log is enough.
+                for warning in checkpoint.warnings if self._client.rank == 0 else ():
                     _log.warning("%s@%s is committed, and looks wrong: %s", self._client.job, step, warning)
                 if self._on_commit is not None:
                     self._on_commit(checkpoint, metrics)
