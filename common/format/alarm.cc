@@ -59,8 +59,8 @@ absl::Status AlarmStatus(const Alarm& alarm, const std::string& job, int64_t ste
   for (const AlarmInfo& info : kTable) {
     if (info.kind != alarm.kind || info.next.empty()) continue;
     const std::string name = absl::StrCat(job, "@", step);
-    metadata.emplace_back("next",
-                          absl::StrReplaceAll(info.next, {{"JOB@STEP", name}, {"JOB@", absl::StrCat(job, "@")}}));
+    metadata.emplace_back(
+        "next", absl::StrReplaceAll(std::string(info.next), {{"JOB@STEP", name}, {"JOB@", absl::StrCat(job, "@")}}));
   }
   if (alarm.kind == alarm::kReplicasDiffer) return MakeError(Reason::kReplicaMismatch, alarm.message, metadata);
   return MakeError(Reason::kStateAlarm, absl::StrCat(alarm.kind, ": ", alarm.message), metadata);

@@ -15,11 +15,11 @@ std::string FingerprintOf(std::string_view bytes) {
   return FingerprintText(Crc64FromRemainder(ExtendRemainder64(0, bytes.data(), bytes.size()), bytes.size()));
 }
 
-class ExportFingerprintsTest : public testing::Test {
+class ExportFingerprintsTest : public ::testing::Test {
  protected:
   ExportFingerprintsTest() {
     std::iota(bytes_.begin(), bytes_.end(), '\1');
-    manifest_ = cairn::testing::ManifestOf({{"a", DType::kUint8, {4, 6}}, {"b", DType::kInt16, {3}}});
+    manifest_ = cairn::testing::ManifestOf({{"a", DType::kUint8, {4, 6}}, {"b", DType::kFloat16, {3}}});
     manifest_.summaries.resize(2);
     manifest_.summaries[0].fingerprint_parts = 7;
     manifest_.summaries[1].fingerprint_parts = 8;
