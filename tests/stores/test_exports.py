@@ -153,7 +153,8 @@ def test_the_index_comes_last(bucket, use, endpoint, tmp_path):
     made = [path.split("?")[0] for method, path in proxy.requests
             if (method == "PUT" and "?" not in path) or (method == "POST" and "uploadId=" in path)]
     assert len(made) > 2 and made[-1] == "/models/exports/order/model.safetensors.index.json"
-    assert [path.endswith(".safetensors") for path in made[:-1]] == [True] * (len(made) - 1)
+    assert made[-2].endswith("cairn_fingerprints.json")
+    assert all(path.endswith(".safetensors") for path in made[:-2])
     last_part = max(i for i, (method, path) in enumerate(proxy.requests) if "partNumber=" in path)
     first_object = min(i for i, (method, path) in enumerate(proxy.requests) if method == "POST" and "uploadId=" in path)
     assert last_part < first_object, "nothing has its name before all is sent"
