@@ -98,7 +98,9 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", flags.round_bytes, "largest read buffer; an agent holds two");
   add("--write-bandwidth", flags.write_bandwidth,
-      "most bytes per second that saves of this agent write, for example 500MB; 0: as quickly as storage takes them");
+      "most bytes per second that saves of this agent write, for example 500MB, at least 1MiB; 0: as quickly as "
+      "storage "
+      "takes them");
   add("--io-threads", flags.agent.io_threads, "threads that write and read files; at least 16 in an object store")
       .Between(1, 64);
   add("--io", flags.io,
@@ -162,6 +164,9 @@ cairn::v1::NcclSupport::Policy PolicyNamed(const std::string& name) {
                           : cairn::v1::NcclSupport::REQUIRE;
 }
 
+// A piece of a file must be written well within any phase timeout, which it is progress for.
+constexpr int64_t kLeastWriteBandwidth = int64_t{1} << 20;
+
 absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   Settings settings = {flags.agent, flags.exchange, flags.address_file, flags.metrics_listen, absl::ZeroDuration()};
   cairn::AgentOptions& agent = settings.agent;
@@ -178,6 +183,12 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   agent.memory_budget = static_cast<uint64_t>(memory_budget);
   agent.round_bytes = static_cast<uint64_t>(round_bytes);
   agent.write_bandwidth = static_cast<uint64_t>(write_bandwidth);
+  if (write_bandwidth > 0 && write_bandwidth < kLeastWriteBandwidth) {
+    return cairn::MakeError(cairn::Reason::kBadRequest,
+                            absl::StrCat("--write-bandwidth=", flags.write_bandwidth, " is below ",
+                                         kLeastWriteBandwidth, " bytes per second, so slow that saves look stalled"),
+                            {{"next", "Give at least 1MiB, or leave the flag out."}});
+  }
   agent.shared_memory = flags.shared_memory == "auto";
   agent.direct_io = flags.io == "auto";
   agent.slab_loads = flags.slab_loads == "auto";
