@@ -83,8 +83,8 @@ async function askStorage(key) {
     const jobs = (await ask("/api/stored_jobs")).jobs;
     change({stored: jobs});
     if (job !== null) {
-      const {checkpoints} = await ask(`/api/checkpoints/${job}`);
-      if (stillOf(job)) change({checkpoints});
+      const {checkpoints, mirror} = await ask(`/api/checkpoints/${job}`);
+      if (stillOf(job)) change({checkpoints, mirror});
     }
     change({reading: null});
   } catch (error) {
@@ -214,6 +214,7 @@ addEventListener("hashchange", () => {
       absent: false,
       timelines: null,
       checkpoints: null,
+      mirror: null,
       operation: null,
       samples: {},
       picked: null

@@ -1,7 +1,7 @@
 // Shows the checkpoints of a job.
 import {linkTo} from "./place.mjs";
 import {table} from "./table.mjs";
-import {ago, count, errorText, number, secondsOf, size, time} from "./text.mjs";
+import {ago, count, counted, errorText, number, secondsOf, size, time} from "./text.mjs";
 import {coded, h} from "./tree.mjs";
 
 const METRICS_SHOWN = 2, METRIC_DIGITS = 4;
@@ -12,6 +12,14 @@ const STATES = {
   DAMAGED: ["bad", "✖ damaged"],
 };
 
+const MIRROR_STATES = {
+  MIRRORED: ["ok", "copied"],
+  COPYING: ["soft-mark", "is copied now"],
+  WAITING: ["soft-mark", "waits"],
+  FAILED: ["bad", "✖ not copied"],
+  ONLY_THERE: ["pin", "only there"],
+};
+
 const badge = (className, text) => h("span", {class: `badge ${className}`}, text);
 
 export function metricsText(metrics, most = Infinity, digits = 6) {
@@ -19,8 +27,7 @@ export function metricsText(metrics, most = Infinity, digits = 6) {
   return named.slice(0, most).join(", ") + (named.length > most ? ", …" : "");
 }
 
-// Another fact of checkpoints, as where it is mirrored, is one more column here.
-const columnsFor = ({job, now, zone}) =>
+const columnsFor = ({job, now, zone, mirror}) =>
     [{
       name: "step",
       className: "number",
@@ -47,7 +54,11 @@ const columnsFor = ({job, now, zone}) =>
      {name: "size", className: "number", wide: true, cell: (each) => (each.bytes ? size(each.bytes) : "")},
      {name: "ranks", className: "number", wide: true, cell: (each) => (each.world_size ? count(each.world_size) : "")},
      {name: "metrics", wide: true, cell: (each) => metricsText(each.metrics, METRICS_SHOWN, METRIC_DIGITS)},
-];
+     mirror && {
+       name: "mirror",
+       cell: (each) => MIRROR_STATES[each.mirror?.state] ? badge(...MIRROR_STATES[each.mirror.state]) : null
+     },
+].filter(Boolean);
 
 const problem = (error, className) => h(
     "p", {class: className}, errorText(error), error.next ? h("span", {class: "next"}, " ", coded(error.next)) : null);
@@ -69,6 +80,7 @@ function details(each, {job, zone}) {
   return [
     each.state === "SUPERSEDED" ? h("p", {}, "Superseded: the training has gone on from an older step since.") : null,
     each.error ? problem(each.error, "bad-text") : null,
+    each.mirror?.error ? problem(each.mirror.error, "bad-text") : null,
     (each.warnings ?? []).map((warning) => problem(warning, "warn-text")),
     h("dl", {},
       facts.filter(([, value]) => value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
@@ -76,8 +88,20 @@ function details(each, {job, zone}) {
   ];
 }
 
-// `step`: the chosen one, or null.
-export function checkpointsView({job, checkpoints, step, now, zone}) {
+function mirrorLine(mirror) {
+  const waiting = mirror.error && mirror.steps_waiting === 0 ? "it may lack something"
+                                                             : `${counted(mirror.steps_waiting, "step")} to copy`;
+  const copied = mirror.copying_step === null
+      ? ""
+      : `, step ${mirror.copying_step} is copied now (${size(mirror.bytes_done)} of ${size(mirror.bytes_total)})`;
+  return [
+    h("p", {}, `Mirror ${mirror.address}: ${waiting}${copied}`),
+    mirror.error ? problem(mirror.error, "bad-text") : null,
+  ];
+}
+
+// `step`: the chosen one, or null. `mirror`: that of the job, or null.
+export function checkpointsView({job, checkpoints, mirror, step, now, zone}) {
   if (checkpoints === null) return h("p", {class: "soft"}, "Asking what storage has …");
   if (checkpoints.length === 0) return h("p", {}, `No checkpoint of ${job} is committed yet.`);
   const known = step === null || checkpoints.some((each) => each.step === step);
@@ -85,9 +109,10 @@ export function checkpointsView({job, checkpoints, step, now, zone}) {
     known ? null
           : h("p", {class: "warn-text"},
               `Step ${step} is not among these: it was deleted, was never saved, or is older.`),
+    mirror ? mirrorLine(mirror) : null,
     table({
       name: "Checkpoints, newest first",
-      columns: columnsFor({job, now, zone}),
+      columns: columnsFor({job, now, zone, mirror}),
       rows: checkpoints,
       keyOf: (each) => String(each.step),
       classOf: (each) => [each.step === step ? "chosen" : null, each.state === "DAMAGED" ? "bad-row" : null,

@@ -26,6 +26,7 @@ export const EMPTY = {
   absent: false,  // no agent of place.job is registered
   timelines: null,
   checkpoints: null,
+  mirror: null,     // of the job
   reading: null,    // why storage could not be asked: an error
   operation: null,  // see operationsView
   samples: {},      // see withSample
@@ -158,7 +159,8 @@ export function pageOf(state, now) {
          job === null ? storedJob(state, latest, now)
                       : nowCards({job, activities, samples: state.samples, latest, saves, now, zone}),
          h("h3", {}, "Saves"), plots({job: place.job, saves, picked: state.picked, zone})],
-    checkpoints: () => checkpointsView({job: place.job, checkpoints: state.checkpoints, step: place.step, now, zone}),
+    checkpoints: () => checkpointsView(
+        {job: place.job, checkpoints: state.checkpoints, mirror: state.mirror, step: place.step, now, zone}),
     operations: () => operationsView({
       job: place.job,
       timelines: state.timelines,

@@ -1,6 +1,7 @@
 #include "cli/web/page_questions.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -102,14 +103,23 @@ absl::StatusOr<Json> PageQuestions::Checkpoints(const std::string& name) {
   CAIRN_RETURN_IF_ERROR(asking.Check());
   v1::ListCheckpointsRequest request;
   request.set_job(name);
-  std::vector<v1::Checkpoint> listed;
+  std::vector<v1::Checkpoint> listed, only_there;
+  Json mirror;
   do {
     v1::ListCheckpointsResponse response;
     CAIRN_RETURN_IF_ERROR(client_->Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
     listed.insert(listed.end(), response.checkpoints().begin(), response.checkpoints().end());
+    only_there.assign(response.mirror_only_checkpoints().begin(), response.mirror_only_checkpoints().end());
+    if (response.has_mirror()) {
+      mirror = MirrorToJson(response.mirror());
+      TellNext(mirror["error"], response.mirror().error());
+    }
     if (listed.size() > kCheckpointsShown) listed.erase(listed.begin(), listed.end() - kCheckpointsShown);
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
+  listed.insert(listed.end(), only_there.begin(), only_there.end());
+  std::ranges::stable_sort(listed, std::less<int64_t>(), [](const v1::Checkpoint& each) { return each.step(); });
+  if (listed.size() > kCheckpointsShown) listed.erase(listed.begin(), listed.end() - kCheckpointsShown);
   Json checkpoints = Json::array();
   for (auto each = listed.rbegin(); each != listed.rend(); ++each) {
     Json& entry = checkpoints.emplace_back(ListedToJson(*each));
@@ -117,8 +127,9 @@ absl::StatusOr<Json> PageQuestions::Checkpoints(const std::string& name) {
     for (int i = 0; i < each->warnings_size(); ++i) {
       TellNext(entry["warnings"][static_cast<size_t>(i)], each->warnings(i));
     }
+    if (each->mirror().has_error()) TellNext(entry["mirror"]["error"], each->mirror().error());
   }
-  return Json{{"checkpoints", std::move(checkpoints)}};
+  return Json{{"checkpoints", std::move(checkpoints)}, {"mirror", std::move(mirror)}};
 }
 
 absl::StatusOr<Json> PageQuestions::Timelines(const std::string& name) {

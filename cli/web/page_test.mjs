@@ -133,6 +133,26 @@ test("pageOf_Checkpoints_ShowTagsPinsMetricsAndMarks", () => {
   assert.match(shown(known({checkpoints: []}, {view: "checkpoints"})).text, /No checkpoint of llm is committed yet/);
 });
 
+test("pageOf_AJobWithAMirror_SaysWhatIsThere", () => {
+  const mirror =
+      {address: "/mirror", steps_waiting: 1, error: null, copying_step: 150, bytes_done: 1024, bytes_total: 4096};
+  const failed = {state: "FAILED", error: error("CHECKSUM_MISMATCH", "w differs", "Run `cairn verify`.")};
+  const checkpoints = [
+    checkpoint(150, {mirror: {state: "COPYING", error: null}}), checkpoint(100, {mirror: failed}),
+    checkpoint(90, {mirror: {state: "LEFT_OUT", error: null}}),
+    checkpoint(50, {mirror: {state: "ONLY_THERE", error: null}})
+  ];
+  const page = shown(known({checkpoints, mirror}, {view: "checkpoints", step: 100}));
+  assert.match(page.text, /Mirror \/mirror: 1 step to copy, step 150 is copied now \(1.* of 4.*\)/);
+  assert.match(page.text, /is copied now.*✖ not copied.*CHECKSUM_MISMATCH: w differs.*Run.*only there/s);
+  const down =
+      {...mirror, steps_waiting: 0, copying_step: null, error: error("ROOT_MISSING", "/mirror is empty", "See.")};
+  assert.match(
+      shown(known({checkpoints, mirror: down}, {view: "checkpoints"})).text,
+      /it may lack something.*ROOT_MISSING: \/mirror is empty. See\./s);
+  assert.doesNotMatch(shown(known({checkpoints: [checkpoint(1)]}, {view: "checkpoints"})).text, /[Mm]irror/);
+});
+
 test("pageOf_Operations_ShowsTheChosenTimeline", () => {
   const timelines = [failedSave(3, 300, 20), timeline(2, 200, 110), timeline(1, 100, 710)];
   const chosen = {

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from integration.test_serve import Page
 from stores.test_mirror import ask, await_states, cluster_of, command, listed, refused, save
 
 
@@ -36,6 +37,14 @@ def test_commands_read_a_step_that_only_the_mirror_has(only_there, tmp_path):
     shown = json.loads(ask(only_there, "show", "demo@paper", "--format=json"))
     assert (shown["step"], shown["tags"], shown["damage"]) == (10, ["paper"], None)
     assert "30" in ask(only_there, "show", "demo"), "the latest one is at the root"
+
+
+def test_the_page_has_the_mirror_and_the_steps_that_only_it_has(only_there, tmp_path):
+    with Page(only_there) as page:
+        answer = page.json("/api/checkpoints/demo")
+    assert [(each["step"], each["mirror"]["state"]) for each in answer["checkpoints"]] == [
+        (30, "MIRRORED"), (20, "ONLY_THERE"), (10, "ONLY_THERE")]
+    assert (answer["mirror"]["address"], answer["mirror"]["error"]) == (str(tmp_path / "mirror"), None)
 
 
 def test_a_lost_root_has_the_latest_step_of_the_mirror(tmp_path):
