@@ -56,6 +56,7 @@ const columnsFor = ({job, now, zone, mirror}) =>
      {name: "metrics", wide: true, cell: (each) => metricsText(each.metrics, METRICS_SHOWN, METRIC_DIGITS)},
      mirror && {
        name: "mirror",
+       wide: true,
        cell: (each) => MIRROR_STATES[each.mirror?.state] ? badge(...MIRROR_STATES[each.mirror.state]) : null
      },
 ].filter(Boolean);
@@ -75,6 +76,7 @@ function details(each, {job, zone}) {
       each.continues_step === null || each.continues_step === undefined ? "" : `step ${each.continues_step}`
     ],
     ["metrics", metricsText(each.metrics)],
+    ["mirror", MIRROR_STATES[each.mirror?.state]?.[1] ?? ""],
     ["more", h("code", {}, `cairn show ${job}@${each.step}`)],
   ];
   return [
@@ -89,8 +91,9 @@ function details(each, {job, zone}) {
 }
 
 function mirrorLine(mirror) {
-  const waiting = mirror.error && mirror.steps_waiting === 0 ? "it may lack something"
-                                                             : `${counted(mirror.steps_waiting, "step")} to copy`;
+  const waiting = mirror.steps_waiting > 0 ? `${counted(mirror.steps_waiting, "step")} to copy`
+      : mirror.error ? "it may lack something"
+                     : "no step waits";
   const copied = mirror.copying_step === null
       ? ""
       : `, step ${mirror.copying_step} is copied now (${size(mirror.bytes_done)} of ${size(mirror.bytes_total)})`;
