@@ -58,6 +58,23 @@ TEST_F(MovementRulesTest, SavesAtUnevenDistances) {
   EXPECT_EQ(Save(), None());
 }
 
+// After so long a training, nothing may be left of a weight.
+TEST_F(MovementRulesTest, SavesFarApart) {
+  Go();
+  training_.step_size = 0.07f;
+  for (int i = 0; i < 40; ++i) training_.Train();
+  std::ranges::reverse(training_["model.layers.4.weight"]);
+  EXPECT_EQ(Save(), None());
+  training_.step_size = 0.01f;
+  Go(30);
+  training_.step_size = 0.07f;
+  for (int i = 0; i < 80; ++i) training_.Train();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    std::ranges::reverse(training_["model.layers." + std::to_string(layer) + ".weight"]);
+  }
+  EXPECT_EQ(Save(), None());
+}
+
 // All weights are wrong.
 TEST_F(MovementRulesTest, AnotherModel) {
   Go();
@@ -120,6 +137,16 @@ TEST_F(MisplacedMomentsTest, TheOtherMoment) {
   Settle();
   std::swap(training_[Second(2)], training_["optimizer.state.layers.2.weight.exp_avg"]);
   ExpectOne(Save(), alarm::kWrongPlace, {"negative elements", Second(2)});
+}
+
+// An optimizer keeps the logarithms of squares, which fall below zero little by little.
+TEST_F(MisplacedMomentsTest, Logarithms) {
+  Settle();
+  for (float& value : training_[Second(2)]) value = 3 + value;
+  EXPECT_EQ(Save(), None());
+  training_.Train();
+  training_[Second(2)][7] = -0.2f;
+  EXPECT_EQ(Save(), None());
 }
 
 // A batch has large gradients.

@@ -120,7 +120,8 @@ TEST_F(StillRulesTest, OneKindOfMoments) {
   Go();
   training_.moves = [](const std::string& name) { return !name.ends_with(".exp_avg"); };
   training_.Train();
-  ExpectOne(Save(), alarm::kFrozenOptimizer, {"for all weights", ": exp_avg"});
+  ExpectOne(Save(), alarm::kFrozenOptimizer,
+            {"for all weights", ": optimizer.state.layers.*.weight.exp_avg (8), written by all ranks"});
 }
 
 // As in 1-bit Adam, after its warm-up.
@@ -134,7 +135,7 @@ TEST_F(StillRulesTest, StepsAlone) {
   Go();
   training_.moves = [](const std::string& name) { return !name.ends_with(".step"); };
   training_.Train();
-  ExpectOne(Save(), alarm::kFrozenOptimizer, {": step"});
+  ExpectOne(Save(), alarm::kFrozenOptimizer, {"optimizer.state.layers.*.weight.step (8), written by rank 1"});
 }
 
 // The moments of one weight underflow, for which there are no gradients.
@@ -180,6 +181,17 @@ TEST_F(StillRulesTest, RunningStatisticsThatStandStill) {
   training_.moves = [](const std::string& name) { return name.find("running") == std::string::npos; };
   training_.Train();
   ExpectOne(Save(), alarm::kStaleTensor, {"running statistics", "model.norm.running_mean, model.norm.running_var"});
+}
+
+// Averages are made at the end of an epoch, and a save comes before it.
+TEST_F(StillRulesTest, AveragesOfEachEpoch) {
+  training_.Add("ema.weight", training_["model.layers.0.weight"]);
+  for (int save = 0; save < 8; ++save) {
+    training_.Train();
+    Go(1);
+  }
+  training_.moves = [](const std::string& name) { return !name.starts_with("ema."); };
+  Go(1);
 }
 
 // They are updated now and then.
@@ -310,6 +322,14 @@ TEST_F(StillRulesTest, ALearningRateThatFallsByHalves) {
   }
   training_.moves = [](const std::string& name) { return name != "model.layers.2.weight"; };
   Go(1);
+}
+
+// The rate is cut to nearly nothing.
+TEST_F(StillRulesTest, UpdatesThatAreRoundedAway) {
+  Go();
+  training_.step_size = 1e-7f;
+  training_.moves = [](const std::string& name) { return name != "model.layers.2.weight"; };
+  Go(3);
 }
 
 // An expert that gets no tokens any more moves a little by what its moments still have.
