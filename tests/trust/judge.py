@@ -1,0 +1,102 @@
+"""Judges the states of a training without a cluster: a thousand times as fast as the Saver, and by the same rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import zlib
+
+import torch
+from saver import Change, part_of
+from trainings import State
+
+import cairn
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(os.environ.get("CAIRN_JUDGE", REPOSITORY / "bazel-bin/tests/trust/judge/judge"))
+
+
+def as_shard(value: torch.Tensor | cairn.Shard, name: str) -> tuple[str, tuple[int, ...], dict, bytes]:
+    """Returns dtype, shape, offset and shape of the shard, and its bytes."""
+    if isinstance(value, cairn.Shard):
+        dtype, shape, offset, part = value.dtype or str(value.array.dtype), value.global_shape, value.offset, value.array
+        return dtype, tuple(shape), {"offset": list(offset), "shape": list(part.shape)}, part.tobytes()
+    value = value.detach().contiguous()
+    data = value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
+    shape = tuple(value.shape)
+    return str(value.dtype).removeprefix("torch."), shape, {"offset": [0] * len(shape), "shape": list(shape)}, data
+
+
+class Judge:
+    """Takes the place of a Saver.
+
+    Args:
+      ranks: how many there are. What all have is written by one of them.
+    """
+
+    def __init__(self, ranks: int = 2):
+        if not PROGRAM.is_file():
+            raise FileNotFoundError(f"{PROGRAM}: run bazel build //tests/trust/judge")
+        self.ranks, self._line = ranks, 1
+        self._program = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def connect(self) -> None:
+        """Ends the trainers, and begins new ones."""
+
+    def load(self, state: State, step: int | None = None) -> None:
+        """Begins another line, which goes on from the newest step."""
+        self._line += 1
+
+    def save(self, step: int, state: State, change: Change | None = None, *, keep: str | None = None,
+             go_back_to: str | None = None) -> dict[str, str]:
+        """Judges a step, and returns the alarms: kind -> message.
+
+        Args:
+          keep: the step is kept under this name.
+          go_back_to: the step builds on the one that was kept under this name, and not on the last one.
+        """
+        parts = [part_of(state, rank, self.ranks) for rank in range(self.ranks)]
+        if change is not None:
+            parts = [change(rank, part) for rank, part in enumerate(parts)]
+        tensors, objects, data = [], [], []
+        for name in sorted(parts[0]):
+            values = [part[name] for part in parts]
+            if not isinstance(values[0], torch.Tensor | cairn.Shard):
+                if isinstance(values[0], cairn.PerRank):
+                    crcs = [zlib.crc32(repr(value.value).encode()) for value in values]
+                else:
+                    crcs = [zlib.crc32(repr(values[0]).encode())]
+                objects.append({"name": name, "crc32c": crcs})
+                continue
+            writers = range(self.ranks)
+            if isinstance(values[0], torch.Tensor):
+                writers = [zlib.crc32(name.encode()) % self.ranks]
+            shards = []
+            for rank in writers:
+                dtype, shape, shard, bytes_of = as_shard(values[rank], name)
+                shards.append({"rank": rank, **shard})
+                data.append(bytes_of)
+            tensors.append({"name": name, "dtype": dtype, "shape": shape, "shards": shards})
+        plan = [(tensor["name"], tensor["shape"], tensor["shards"]) for tensor in tensors]
+        order = {"step": step, "line": self._line, "ranks": self.ranks, "tensors": tensors, "objects": objects,
+                 "plan": f"{zlib.crc32(json.dumps(plan).encode()):08x}"}
+        if keep is not None:
+            order["keep"] = keep
+        if go_back_to is not None:
+            order["go_back_to"] = go_back_to
+        self._program.stdin.write(b"".join([json.dumps(order).encode(), b"\n", *data]))
+        self._program.stdin.flush()
+        return json.loads(self._program.stdout.readline())
+
+    def close(self) -> None:
+        self._program.stdin.close()
+        assert self._program.wait(60) == 0
+        self._program.stdout.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *about):
+        self.close()
