@@ -29,13 +29,15 @@ std::set<std::string> TrainedModules(const StatePairs& states) {
   return modules;
 }
 
-// Returns whether the step is one in which the weights that are trained have moved. Normalizing layers, averages and
-// counters of batches go on also while the optimizer rests.
-bool WeightsMove(const StatePairs& states) {
+// Returns whether the step is one in which the weights that are trained, or their moments, have moved. Normalizing
+// layers, averages and counters of batches go on also while the optimizer rests.
+bool OptimizerMoves(const StatePairs& states) {
   const bool names_tell = std::ranges::find(states.trained, true) != states.trained.end();
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
-    if (!pair.steady || !pair.changed || states.roles[i].kind != Kind::kWeight) continue;
+    if (!pair.steady || !pair.changed) continue;
+    if (states.roles[i].kind == Kind::kMoment) return true;
+    if (states.roles[i].kind != Kind::kWeight) continue;
     if (names_tell ? states.trained[i] : FollowedBy(pair.now->name) == Follower::kNone) return true;
   }
   return false;
@@ -54,7 +56,7 @@ bool CountsOn(const std::string& name) {
 void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::vector<std::string> stopped, back;
   // Another run may read its data in other units.
-  const bool judged = states.same_line() && WeightsMove(states) && states.trained_as_much();
+  const bool judged = states.same_line() && OptimizerMoves(states) && states.trained_as_much();
   for (const ObjectPair& pair : states.objects) {
     const ObjectHistory& history = pair.before->history;
     if (!judged || pair.changed || !CountsOn(pair.now->name) || !pair.steady) continue;

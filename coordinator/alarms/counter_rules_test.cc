@@ -21,6 +21,15 @@ TEST_F(CounterRulesTest, ALoaderThatStandsStill) {
   ExpectOne(Save(), alarm::kCounterStopped, {"loader"});
 }
 
+// The rate is 0 at first, and stays so.
+TEST_F(CounterRulesTest, ALoaderThatStandsStillWithoutARate) {
+  training_.moves = [](const std::string& name) { return !name.starts_with("model."); };
+  Go();
+  training_.Train();
+  --training_.Object("loader")[0];
+  ExpectOne(Save(), alarm::kCounterStopped, {"loader"});
+}
+
 // The program is stopped between two saves, and the loader counts files, one for a save.
 TEST_F(CounterRulesTest, ASaveThatComesEarly) {
   for (int save = 0; save < 8; ++save) {

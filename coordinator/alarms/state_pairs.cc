@@ -46,10 +46,11 @@ ChangeHistory<kEarlier> Continued(ChangeHistory<kEarlier> history, uint64_t was,
     ++history.unchanged;
     return history;
   }
-  ++history.changes;
   const bool alone = history.unchanged > rest.now;
-  history.longest_unchanged =
-      std::max(history.longest_unchanged, alone ? std::max(history.unchanged, rest.longest) + 1 : history.unchanged);
+  const uint32_t rested = alone ? std::max(history.unchanged, rest.longest) + 1 : history.unchanged;
+  // What is not trained at first, as with a rate that begins at 0, need not rest later.
+  if (history.changes > 0) history.longest_unchanged = std::max(history.longest_unchanged, rested);
+  ++history.changes;
   history.unchanged = 0;
   history.last_movement = static_cast<float>(distance);
   history.movement = std::max(history.last_movement, kFading * history.movement);

@@ -183,6 +183,17 @@ TEST_F(StillRulesTest, RunningStatisticsThatStandStill) {
   ExpectOne(Save(), alarm::kStaleTensor, {"running statistics", "model.norm.running_mean, model.norm.running_var"});
 }
 
+// The rate is 0 at first.
+TEST_F(StillRulesTest, AllWeightsAreOldAfterAWarmUp) {
+  training_.moves = [](const std::string& name) { return !name.starts_with("model."); };
+  Go(4);
+  training_.moves = [](const std::string&) { return true; };
+  Go();
+  training_.moves = [](const std::string& name) { return !name.starts_with("model."); };
+  training_.Train();
+  ExpectOne(Save(), alarm::kStaleTensor, {"model.layers.*.weight (8), written by all ranks"});
+}
+
 // Averages are made at the end of an epoch, and a save comes before it.
 TEST_F(StillRulesTest, AveragesOfEachEpoch) {
   training_.Add("ema.weight", training_["model.layers.0.weight"]);
