@@ -22,6 +22,9 @@ using Kind = TensorRole::Kind;
 
 // An average that has changed so often changes in each save.
 constexpr uint32_t kChangesToKnowFollower = 5;
+// A whole state that rests for so many saves, while the trainer counts on, may be told. A gradient scaler skips some
+// steps in a row.
+constexpr uint32_t kRestToTell = 3;
 // A weight that moved by this share of what it has moved before does not come to rest by itself.
 constexpr float kAtOnce = 0.5f;
 
@@ -228,12 +231,15 @@ void FindReturned(const StatePairs& states, std::vector<Alarm>& alarms) {
 // The step is the one before it again.
 void FindSameStep(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::vector<std::string> names;  // of those that used to change
+  bool moments = false;            // are among them
   uint32_t run = UINT32_MAX, longest = 0;
-  for (const TensorPair& pair : states.tensors) {
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
     if (pair.before == nullptr) continue;
     if (pair.changed) return;
     if (pair.before->history.changes < 3) continue;
     names.push_back(pair.now->name);
+    moments = moments || states.roles[i].kind == Kind::kMoment;
     run = std::min(run, pair.now->history.unchanged);
     longest = std::max(longest, pair.before->history.longest_unchanged);
   }
@@ -245,10 +251,11 @@ void FindSameStep(const StatePairs& states, std::vector<Alarm>& alarms) {
     ++objects;
     counts = counts || pair.changed;
   }
-  // Saves within one step of the optimizer are equal too, as are those around a step that was skipped.
-  const bool for_long = run >= 2 && run > 2 * longest;
+  // Saves within one step of the optimizer are equal too, as are those around steps that were skipped. Weights alone
+  // rest when the rate is 0.
+  const bool now_long = moments && run == std::max(kRestToTell, 2 * longest + 1);
   const bool whole = objects > 0 && !counts;
-  if (!whole && !(for_long && run == std::max(2U, 2 * longest + 1))) return;
+  if (!whole && !now_long) return;
   alarms.push_back(
       {std::string(alarm::kSameStep),
        absl::StrCat("all ", names.size(), names.size() == 1 ? " tensor" : " tensors", " that used to change",

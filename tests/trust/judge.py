@@ -18,7 +18,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(os.environ.get("CAIRN_JUDGE", REPOSITORY / "bazel-bin/tests/trust/judge/judge"))
 
 
-def as_shard(value: torch.Tensor | cairn.Shard, name: str) -> tuple[str, tuple[int, ...], dict, bytes]:
+def as_shard(value: torch.Tensor | cairn.Shard) -> tuple[str, tuple[int, ...], dict, bytes]:
     """Returns dtype, shape, offset and shape of the shard, and its bytes."""
     if isinstance(value, cairn.Shard):
         dtype, shape, offset, part = value.dtype or str(value.array.dtype), value.global_shape, value.offset, value.array
@@ -34,12 +34,15 @@ class Judge:
 
     Args:
       ranks: how many there are. What all have is written by one of them.
+
+    Attributes:
+      line: a number of the run that saves.
     """
 
     def __init__(self, ranks: int = 2):
         if not PROGRAM.is_file():
             raise FileNotFoundError(f"{PROGRAM}: run bazel build //tests/trust/judge")
-        self.ranks, self._line = ranks, 1
+        self.ranks, self.line = ranks, 1
         self._program = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def connect(self) -> None:
@@ -47,7 +50,7 @@ class Judge:
 
     def load(self, state: State, step: int | None = None) -> None:
         """Begins another line, which goes on from the newest step."""
-        self._line += 1
+        self.line += 1
 
     def save(self, step: int, state: State, change: Change | None = None, *, keep: str | None = None,
              go_back_to: str | None = None) -> dict[str, str]:
@@ -61,26 +64,24 @@ class Judge:
         if change is not None:
             parts = [change(rank, part) for rank, part in enumerate(parts)]
         tensors, objects, data = [], [], []
-        for name in sorted(parts[0]):
-            values = [part[name] for part in parts]
-            if not isinstance(values[0], torch.Tensor | cairn.Shard):
-                if isinstance(values[0], cairn.PerRank):
-                    crcs = [zlib.crc32(repr(value.value).encode()) for value in values]
-                else:
-                    crcs = [zlib.crc32(repr(values[0]).encode())]
-                objects.append({"name": name, "crc32c": crcs})
+        for name in sorted({name for part in parts for name in part}):
+            values = {rank: part[name] for rank, part in enumerate(parts) if name in part}
+            first = next(iter(values.values()))
+            if not isinstance(first, torch.Tensor | cairn.Shard):
+                each = [value.value for value in values.values()] if isinstance(first, cairn.PerRank) else [first]
+                objects.append({"name": name, "crc32c": [zlib.crc32(repr(value).encode()) for value in each]})
                 continue
-            writers = range(self.ranks)
-            if isinstance(values[0], torch.Tensor):
-                writers = [zlib.crc32(name.encode()) % self.ranks]
+            if isinstance(first, torch.Tensor):
+                writer = sorted(values)[zlib.crc32(name.encode()) % len(values)]
+                values = {writer: values[writer]}
             shards = []
-            for rank in writers:
-                dtype, shape, shard, bytes_of = as_shard(values[rank], name)
+            for rank, value in values.items():
+                dtype, shape, shard, bytes_of = as_shard(value)
                 shards.append({"rank": rank, **shard})
                 data.append(bytes_of)
             tensors.append({"name": name, "dtype": dtype, "shape": shape, "shards": shards})
         plan = [(tensor["name"], tensor["shape"], tensor["shards"]) for tensor in tensors]
-        order = {"step": step, "line": self._line, "ranks": self.ranks, "tensors": tensors, "objects": objects,
+        order = {"step": step, "line": self.line, "ranks": self.ranks, "tensors": tensors, "objects": objects,
                  "plan": f"{zlib.crc32(json.dumps(plan).encode()):08x}"}
         if keep is not None:
             order["keep"] = keep
