@@ -41,8 +41,8 @@ std::optional<size_t> CameFrom(const StatePairs& states, size_t i, const std::ve
 std::set<size_t> MovedExperts(const StatePairs& states, const std::vector<size_t>& weights, double usual) {
   struct Module {
     std::map<std::pair<std::string, Shape>, std::vector<size_t>> experts;  // by pattern of name
-    std::set<size_t> elsewhere;                                           // of the experts
-    std::vector<size_t> routers;                                          // that moved far
+    std::set<size_t> elsewhere;                                            // of the experts
+    std::vector<size_t> routers;                                           // that moved far
   };
   std::map<std::string, Module> modules;  // by the part of the names before "expert"
   for (const size_t i : weights) {

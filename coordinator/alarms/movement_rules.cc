@@ -110,7 +110,7 @@ constexpr double kLeftFactor = 1.5;
 // Squares that are kept as their logarithms fall below zero by less than this share of the largest one, or all of them
 // move by less than this share of their norm.
 constexpr double kNegative = 0.1;
-constexpr double kNegativeDistance = 0.5;
+constexpr double kNegativeDistance = 0.9;
 // So many of one shape are compared with each other.
 constexpr size_t kMostCompared = 1024;
 
@@ -202,7 +202,8 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
   std::string example;
   for (const auto& [moment, from] : came_from) {
     if (!came_from.contains(from)) continue;  // that one is where it was
-    if (const int32_t weight = states.roles[moment].weight; weight >= 0 && experts.contains(static_cast<size_t>(weight))) {
+    if (const int32_t weight = states.roles[moment].weight;
+        weight >= 0 && experts.contains(static_cast<size_t>(weight))) {
       continue;  // with its weight
     }
     const std::string& name = states.tensors[moment].now->name;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable
 
 import torch
@@ -25,6 +26,12 @@ class Fault:
     words: list[str]
     state: State
     change: Change | None = None
+
+    def named_in(self, alarms: dict[str, str]) -> bool:
+        """Returns whether an alarm of one of the kinds names all that it must."""
+        messages = [message for kind, message in alarms.items() if kind in self.kinds]
+        return any(all(word in message or re.search(rf"{re.escape(pattern_of(word))} \(", message)
+                       for word in self.words) for message in messages)
 
 
 def pattern_of(name: str) -> str:
@@ -106,9 +113,11 @@ class Past:
 
     def trained_as_much(self) -> bool:
         """Returns whether most weights move as far as before, or have a count of their steps."""
-        far = [self.now(name) > 0.9 * (self._movements.of[name][self._number - 1] or 0.0) for name in self.weights()]
-        return bool(self.moments(".step")) or any("num_batches" in name for name in self.state.tensors) or (
-            2 * sum(far) > len(far))
+        if self.moments(".step") or any("num_batches" in name for name in self.state.tensors):
+            return True
+        moved = [(self.now(name), self._movements.of[name][self._number - 1]) for name in self.weights()]
+        far = [now > 0.9 * (before or 0.0) for now, before in moved if now > 0]
+        return 2 * sum(far) >= len(far)
 
     def moments(self, *keys: str) -> list[str]:
         return sorted(name for name in self.state.tensors if name.startswith("optimizer.") and name.endswith(keys)
@@ -124,8 +133,8 @@ class Past:
 
     def known_matrices(self) -> list[str]:
         """Returns those that are known, if others tell how far weights move now."""
-        names = self.known(self.matrices())
-        return names if self.rests or sum(bool(self.now(name)) for name in names) > 3 else []
+        others = sum(bool(self.now(name)) for name in self.known(self.weights()))
+        return self.known(self.matrices()) if self.rests or others > 3 else []
 
     def matrices(self) -> list[str]:
         return [name for name in self.weights() if self.state.tensors[name].ndim == 2
@@ -274,11 +283,12 @@ def exchanged_moments(random, past):
         apart = distance(past.state.tensors[other], past.before.tensors[one])
         return apart > 0.5 and apart > 10 * past.now(other) and apart > 3 * past.farthest(one)
 
-    pairs = [(one, other) for one in names for other in alike(past, one, names)
-             if apart(one, other) and apart(other, one)]
-    if not pairs:
+    random.shuffle(names)
+    pairs = ((one, other) for one in names for other in alike(past, one, names)
+             if apart(one, other) and apart(other, one))
+    one, other = next(pairs, (None, None))
+    if one is None:
         raise NotHere
-    one, other = random.choice(pairs)
     moments = [(one, other), (one.removesuffix("_sq"), other.removesuffix("_sq"))]
     return Fault({"wrong_place"}, [one, other], with_tensors(past.state, **{
         name: past.state.tensors[by] for pair in moments for name, by in (pair, pair[::-1])}))
@@ -318,9 +328,11 @@ def old_statistics(random, past):
 
 
 def old_weights(random, past):
-    all_of([name for name in past.steady(past.weights()) if not past.stood_out(name)
-            and past.steady([each for each in past.moments(".exp_avg", ".momentum_buffer", ".exp_avg_sq")
-                            if each.startswith(f"optimizer.state.{name.removeprefix('model.')}.")])], 2)
+    stale = all_of([name for name in past.steady(past.weights())
+                    if past.steady([each for each in past.moments(".exp_avg", ".momentum_buffer", ".exp_avg_sq")
+                                    if each.startswith(f"optimizer.state.{name.removeprefix('model.')}.")])], 2)
+    if sum(map(past.stood_out, stale)) * 8 > len(stale):
+        raise NotHere
     names = [name for name in past.state.tensors if name.startswith("model.")]
     return Fault({"stale_tensor"}, [], with_tensors(past.state, **{name: past.before.tensors[name] for name in names}))
 

@@ -61,8 +61,8 @@ TEST(StateReaderTest, OneOrder) {
 }
 
 TEST(StateReaderTest, WhatIsNoOrder) {
-  for (const std::string& text : {std::string("{\n"), std::string("{\"step\": 1}\n"),
-                                  OneLine(HalvesOf(kRows)) + BytesOf({1, 2, 3, 4}) + "12"}) {
+  for (const std::string& text :
+       {std::string("{\n"), std::string("{\"step\": 1}\n"), OneLine(HalvesOf(kRows)) + BytesOf({1, 2, 3, 4}) + "12"}) {
     std::istringstream in(text);
     EXPECT_TRUE(absl::IsInvalidArgument(ReadOrder(in).status())) << text;
   }
