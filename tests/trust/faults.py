@@ -141,6 +141,10 @@ class Past:
                 and self.state.tensors[name].numel() >= 64]
 
 
+def with_old(past: Past, names: list[str]) -> State:
+    return with_tensors(past.state, **{name: past.before.tensors[name] for name in names})
+
+
 def one_of(random: random.Random, names: list[str]) -> str:
     if not names:
         raise NotHere
@@ -170,7 +174,7 @@ def frozen_optimizer(random, past):
     all_of(past.steady(past.moments(".exp_avg", ".momentum_buffer")), 2)
     all_of(past.steady(past.weights()), 2)
     names = [name for name in past.state.tensors if name.startswith("optimizer.") and name in past.before.tensors]
-    return Fault({"frozen_optimizer"}, [], with_tensors(past.state, **{name: past.before.tensors[name] for name in names}))
+    return Fault({"frozen_optimizer"}, [], with_old(past, names))
 
 
 def stale_weight(random, past):
@@ -179,7 +183,7 @@ def stale_weight(random, past):
             and past.steady([each for each in past.moments(".exp_avg", ".momentum_buffer", ".exp_avg_sq")
                             if each.startswith(f"optimizer.state.{name.removeprefix('model.')}.")])]
     name = one_of(random, kept)
-    return Fault({"stale_tensor"}, [name], with_tensors(past.state, **{name: past.before.tensors[name]}))
+    return Fault({"stale_tensor"}, [name], with_old(past, [name]))
 
 
 def same_again(random, past):
@@ -314,8 +318,7 @@ def old_averages(random, past):
         raise NotHere
     names = all_of([name for name in past.state.tensors if name.startswith("ema.")])
     all_of(past.steady(names))
-    return Fault({"stale_tensor"}, ["averages of weights"], with_tensors(
-        past.state, **{name: past.before.tensors[name] for name in names}))
+    return Fault({"stale_tensor"}, ["averages of weights"], with_old(past, names))
 
 
 def old_statistics(random, past):
@@ -323,8 +326,7 @@ def old_statistics(random, past):
         raise NotHere
     names = all_of([name for name in past.state.tensors if "running_" in name])
     all_of(past.steady(names))
-    return Fault({"stale_tensor"}, ["running statistics"], with_tensors(
-        past.state, **{name: past.before.tensors[name] for name in names}))
+    return Fault({"stale_tensor"}, ["running statistics"], with_old(past, names))
 
 
 def old_weights(random, past):
@@ -334,7 +336,7 @@ def old_weights(random, past):
     if sum(map(past.stood_out, stale)) * 8 > len(stale):
         raise NotHere
     names = [name for name in past.state.tensors if name.startswith("model.")]
-    return Fault({"stale_tensor"}, [], with_tensors(past.state, **{name: past.before.tensors[name] for name in names}))
+    return Fault({"stale_tensor"}, [], with_old(past, names))
 
 
 def one_old_moment(random, past):
@@ -342,8 +344,7 @@ def one_old_moment(random, past):
     names = past.moments(f".{key}")
     all_of(past.steady(past.moments(".exp_avg")), 2)
     all_of(past.steady(past.weights()), 2)
-    return Fault({"frozen_optimizer"}, [key], with_tensors(past.state, **{
-        name: past.before.tensors[name] for name in names}))
+    return Fault({"frozen_optimizer"}, [key], with_old(past, names))
 
 
 def old_part_of_a_rank(random, past):

@@ -21,8 +21,9 @@ PROGRAM = pathlib.Path(os.environ.get("CAIRN_JUDGE", REPOSITORY / "bazel-bin/tes
 def as_shard(value: torch.Tensor | cairn.Shard) -> tuple[str, tuple[int, ...], dict, bytes]:
     """Returns dtype, shape, offset and shape of the shard, and its bytes."""
     if isinstance(value, cairn.Shard):
-        dtype, shape, offset, part = value.dtype or str(value.array.dtype), value.global_shape, value.offset, value.array
-        return dtype, tuple(shape), {"offset": list(offset), "shape": list(part.shape)}, part.tobytes()
+        part = value.array
+        return (value.dtype or str(part.dtype), tuple(value.global_shape),
+                {"offset": list(value.offset), "shape": list(part.shape)}, part.tobytes())
     value = value.detach().contiguous()
     data = value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
     shape = tuple(value.shape)
