@@ -1,16 +1,20 @@
 #include "coordinator/alarms/content_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/base/name_pattern.h"
 #include "coordinator/alarms/counter_rules.h"
 #include "coordinator/alarms/name_groups.h"
@@ -25,6 +29,10 @@ using Kind = TensorRole::Kind;
 constexpr uint32_t kChangesToBeTied = 8;
 // What an alarm names of equal tensors.
 constexpr size_t kMostPairs = 4;
+// A first moment is at zero after so many steps without gradients that the squared one has fallen to this share, all of
+// its elements alike but for rounding.
+constexpr double kFall = 0.95;
+constexpr double kRounding = 1e-4;
 
 // Returns whether all, or most, of an optimizer's steps are smaller than they were: it began anew.
 bool OptimizerBeganAnew(const StatePairs& states) {
@@ -37,6 +45,39 @@ bool OptimizerBeganAnew(const StatePairs& states) {
   }
   return back * 2 > steps;
 }
+
+// Returns the name of a moment without what tells it from the others of its weight.
+std::string OwnerOf(const std::string& name, std::string_view key) {
+  std::vector<absl::string_view> parts = absl::StrSplit(name, '.');
+  std::erase(parts, absl::string_view(key.data(), key.size()));
+  return absl::StrJoin(parts, ".");
+}
+
+// Returns whether all elements of a squared moment fell by one factor, as they do without gradients.
+bool FellEvenly(const TensorPair& pair) {
+  const TensorStatistics &was = pair.before->summary.statistics, &is = pair.now->summary.statistics;
+  if (Elements(*pair.now) < kElementsToJudge || was.min < 0 || was.sum <= 0 || is.sum <= 0) return false;
+  const double factor = is.sum / was.sum;
+  return factor < kFall && std::abs(is.max / was.max - factor) < kRounding * factor;
+}
+
+// Tensors that are equal, or were.
+struct Equals {
+  std::vector<std::string> pairs;
+  std::set<std::string> names;
+
+  void Add(const std::string& one, const std::string& other) {
+    pairs.push_back(absl::StrCat(one, " = ", other));
+    names.insert({one, other});
+  }
+  std::string Text(const StatePairs& states) {
+    std::sort(pairs.begin(), pairs.end());
+    const size_t count = pairs.size();
+    pairs.resize(std::min<size_t>(count, kMostPairs));
+    return absl::StrCat(NamesAndRanks(*states.now, {names.begin(), names.end()}), "; ", absl::StrJoin(pairs, ", "),
+                        count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "");
+  }
+};
 
 // Which end of a model a weight is at, by the name of its module.
 enum class End { kNone, kEmbedding, kHead };
@@ -53,7 +94,12 @@ End EndOf(const std::string& name) {
 }  // namespace
 
 void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
-  std::vector<std::string> names;
+  struct Owner {
+    size_t moments = 0;
+    std::vector<std::string> whole, in_part;
+    bool without_gradients = false;
+  };
+  std::map<std::string, Owner> owners;
   size_t moments = 0;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
@@ -61,17 +107,30 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
     const TensorStatistics& was = pair.before->summary.statistics;
     if (was.zeros >= static_cast<uint64_t>(Elements(*pair.before)) / 2 + 1 || Norm(*pair.before) < 1e-18) continue;
     ++moments;
-    // Within a run, the moments of one shard, or of some rows, may be reset. A new one may have an optimizer of its
-    // own, whose moments are zeros where it has seen no gradient yet.
+    Owner& owner = owners[OwnerOf(pair.now->name, states.roles[i].key)];
+    owner.without_gradients |= IsSquared(states.roles[i].key) && FellEvenly(pair);
     const auto elements = static_cast<uint64_t>(Elements(*pair.now));
     const uint64_t zeros = pair.now->summary.statistics.zeros;
-    const bool some = states.same_line() && zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1;
-    if (some || IsZero(*pair.now)) names.push_back(pair.now->name);
+    if (IsZero(*pair.now)) {
+      owner.whole.push_back(pair.now->name);
+    } else if (zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1) {
+      owner.in_part.push_back(pair.now->name);
+    }
+  }
+  std::vector<std::string> names;
+  for (auto& [name, owner] : owners) {
+    // Hundreds of steps without gradients leave nothing of a first moment, where small numbers are taken for zeros.
+    if (!owner.without_gradients) names.insert(names.end(), owner.whole.begin(), owner.whole.end());
+    // Within a run, the moments of one shard, or of some rows, may be reset. Rows without gradients have zeros in the
+    // first moment alone. A new run may have an optimizer of its own, whose moments are zeros where it has seen no
+    // gradient yet.
+    if (!states.same_line() || owner.in_part.size() + owner.whole.size() < 2) continue;
+    names.insert(names.end(), owner.in_part.begin(), owner.in_part.end());
   }
   // A training that begins anew with an optimizer of its own has all of them at 0.
   if (names.empty() || (!states.same_line() && (names.size() == moments || OptimizerBeganAnew(states)))) return;
-  alarms.push_back({std::string(alarm::kZeroMoments),
-                    absl::StrCat("zeros that were none at ", states.Before(), ": ", NameGroups(names))});
+  alarms.push_back({std::string(alarm::kZeroMoments), absl::StrCat("zeros that were none at ", states.Before(), ": ",
+                                                                   NamesAndRanks(*states.now, names))});
 }
 
 void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
@@ -89,7 +148,7 @@ void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
   alarms.push_back({std::string(alarm::kNonFinite),
                     absl::StrCat(elements, elements == 1 ? " element is" : " elements are", " NaN or infinite, ",
                                  states.before->Raised(alarm::kNonFinite) ? "as some were at " : "and none was at ",
-                                 states.Before(), ": ", NameGroups(names))});
+                                 states.Before(), ": ", NamesAndRanks(*states.now, names))});
 }
 
 // Names, shapes and dtypes, within one run.
@@ -104,10 +163,11 @@ void FindDrift(const StatePairs& states, std::vector<Alarm>& alarms) {
     }
   }
   if (!states.other_kinds.empty())
-    text = absl::StrCat("another shape or dtype than at ", states.Before(), ": ", NameGroups(states.other_kinds));
+    text = absl::StrCat("another shape or dtype than at ", states.Before(), ": ",
+                        NamesAndRanks(*states.now, states.other_kinds));
   if (!gone.empty()) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", "not there any more since ", states.Before(), ": ",
-                    NameGroups(gone));
+                    NamesAndRanks(*states.before, gone));
   }
   if (!text.empty()) alarms.push_back({std::string(alarm::kStateDrift), text});
 }
@@ -125,7 +185,7 @@ void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
     if (states.tensors[i].before == nullptr || Elements(*states.tensors[i].now) < kElementsToJudge) continue;
     classes[states.tensors[i].now->summary.fingerprint_parts].tensors.push_back(i);
   }
-  std::vector<std::string> pairs;
+  Equals found;
   for (const auto& entry : classes) {
     const std::vector<size_t>& equal = entry.second.tensors;
     const StateSummary::Tensor& first = *states.tensors[equal[0]].now;
@@ -135,19 +195,14 @@ void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
       const bool were = other.before->SameBytes(*states.tensors[equal[0]].before);
       if (were && !states.before->Raised(alarm::kEqualTensors)) continue;
       if (PatternOf(other.now->name) != PatternOf(first.name)) continue;
-      pairs.push_back(absl::StrCat(first.name, " = ", other.now->name));
+      found.Add(first.name, other.now->name);
     }
   }
-  if (pairs.empty()) return;
-  std::sort(pairs.begin(), pairs.end());
-  const size_t count = pairs.size();
-  pairs.resize(std::min<size_t>(count, kMostPairs));
+  if (found.pairs.empty()) return;
   alarms.push_back(
-      {std::string(alarm::kEqualTensors),
-       absl::StrCat("bit for bit equal, and different ",
-                    states.before->Raised(alarm::kEqualTensors) ? "before " : "at ", states.Before(), ": ",
-                    absl::StrJoin(pairs, ", "),
-                    count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "")});
+      {std::string(alarm::kEqualTensors), absl::StrCat("bit for bit equal, and different ",
+                                                       states.before->Raised(alarm::kEqualTensors) ? "before " : "at ",
+                                                       states.Before(), ": ", found.Text(states))});
 }
 
 void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
@@ -163,7 +218,7 @@ void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
     if (pair.before->history.changes < kChangesToBeTied) continue;
     classes[{pair.before->summary.fingerprint_parts, pair.now->name.substr(0, pair.now->name.find('.'))}].push_back(i);
   }
-  std::vector<std::string> pairs;
+  Equals found;
   for (const auto& entry : classes) {
     for (const size_t i : entry.second) {
       const TensorPair& one = states.tensors[i];
@@ -173,18 +228,13 @@ void FindUntied(const StatePairs& states, std::vector<Alarm>& alarms) {
         // Those that were tied have the same history.
         if (EndOf(other.now->name) != End::kHead || other.before->history != one.before->history) continue;
         if (other.now->SameBytes(*one.now) || !other.before->SameBytes(*one.before)) continue;
-        pairs.push_back(absl::StrCat(one.now->name, " = ", other.now->name));
+        found.Add(one.now->name, other.now->name);
       }
     }
   }
-  if (pairs.empty()) return;
-  std::sort(pairs.begin(), pairs.end());
-  const size_t count = pairs.size();
-  pairs.resize(std::min<size_t>(count, kMostPairs));
-  alarms.push_back(
-      {std::string(alarm::kUntied),
-       absl::StrCat("different, and bit for bit equal in each save before: ", absl::StrJoin(pairs, ", "),
-                    count > pairs.size() ? absl::StrCat(" and ", count - pairs.size(), " more pairs") : "")});
+  if (found.pairs.empty()) return;
+  alarms.push_back({std::string(alarm::kUntied),
+                    absl::StrCat("different, and bit for bit equal in each save before: ", found.Text(states))});
 }
 
 }  // namespace cairn

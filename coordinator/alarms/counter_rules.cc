@@ -29,13 +29,15 @@ std::set<std::string> TrainedModules(const StatePairs& states) {
   return modules;
 }
 
-// Returns whether the step is one in which the weights that are trained have moved. Normalizing layers, averages and
-// counters of batches go on also while the optimizer rests.
-bool WeightsMove(const StatePairs& states) {
+// Returns whether the step is one in which the weights that are trained, or their moments, have moved. Normalizing
+// layers, averages and counters of batches go on also while the optimizer rests.
+bool OptimizerMoves(const StatePairs& states) {
   const bool names_tell = std::ranges::find(states.trained, true) != states.trained.end();
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
-    if (!pair.steady || !pair.changed || states.roles[i].kind != Kind::kWeight) continue;
+    if (!pair.steady || !pair.changed) continue;
+    if (states.roles[i].kind == Kind::kMoment) return true;
+    if (states.roles[i].kind != Kind::kWeight) continue;
     if (names_tell ? states.trained[i] : FollowedBy(pair.now->name) == Follower::kNone) return true;
   }
   return false;
@@ -53,10 +55,11 @@ bool CountsOn(const std::string& name) {
 // Objects, such as the position of a data loader, that changed in each save until now.
 void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::vector<std::string> stopped, back;
-  const bool weights = WeightsMove(states);
+  // Another run may read its data in other units.
+  const bool judged = states.same_line() && OptimizerMoves(states) && states.trained_as_much();
   for (const ObjectPair& pair : states.objects) {
     const ObjectHistory& history = pair.before->history;
-    if (!weights || pair.changed || !CountsOn(pair.now->name) || !pair.steady) continue;
+    if (!judged || pair.changed || !CountsOn(pair.now->name) || !pair.steady) continue;
     // A schedule may come to rest, and what had the same value before may have it twice.
     if (absl::StrContains(pair.now->name, "scheduler") || history.returns > 0) continue;
     if (history.changes >= kChangesToExpectOne) stopped.push_back(pair.now->name);
@@ -69,8 +72,7 @@ void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
     const std::string& name = pair.now->name;
     const bool step = states.roles[i].kind == Kind::kStep;
     // Normalizing layers count batches in a tensor of this name. Those of averages are counted anew.
-    const bool batches =
-        absl::EndsWith(name, ".num_batches_tracked") && modules.contains(name.substr(0, name.rfind('.')));
+    const bool batches = CountsBatches(name) && modules.contains(name.substr(0, name.rfind('.')));
     if (!step && !batches) continue;
     // A count that belongs to no weight may begin again now and then.
     if (step && states.roles[i].weight < 0 && !modules.empty()) continue;
@@ -83,7 +85,7 @@ void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
   }
   // A run of its own may begin with an optimizer of its own.
   if (!states.same_line() && steps_back == steps) {
-    std::erase_if(back, [](const std::string& name) { return !absl::EndsWith(name, ".num_batches_tracked"); });
+    std::erase_if(back, [](const std::string& name) { return !CountsBatches(name); });
   }
   std::string text;
   if (!stopped.empty()) {
@@ -91,7 +93,8 @@ void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
                         ", and another one in each save before: ", NameGroups(stopped));
   }
   if (!back.empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "smaller than at ", states.Before(), ": ", NameGroups(back));
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "smaller than at ", states.Before(), ": ",
+                    NamesAndRanks(*states.now, back));
   }
   if (!text.empty()) alarms.push_back({std::string(alarm::kCounterStopped), text});
 }

@@ -21,6 +21,63 @@ TEST_F(CounterRulesTest, ALoaderThatStandsStill) {
   ExpectOne(Save(), alarm::kCounterStopped, {"loader"});
 }
 
+// The rate is 0 at first, and stays so.
+TEST_F(CounterRulesTest, ALoaderThatStandsStillWithoutARate) {
+  training_.moves = [](const std::string& name) { return !name.starts_with("model."); };
+  Go();
+  training_.Train();
+  --training_.Object("loader")[0];
+  ExpectOne(Save(), alarm::kCounterStopped, {"loader"});
+}
+
+// The program is stopped between two saves, and the loader counts files, one for a save.
+TEST_F(CounterRulesTest, ASaveThatComesEarly) {
+  for (int save = 0; save < 8; ++save) {
+    training_.Train();
+    Go(1);
+  }
+  training_.Train();
+  --training_.Object("loader")[0];
+  EXPECT_EQ(Save(), None());
+}
+
+// No step counts how much training there was.
+TEST_F(CounterRulesTest, ASaveThatComesEarlyWithoutCounts) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight.step");
+  }
+  Go();
+  training_.step_size /= 2;
+  training_.Train();
+  --training_.Object("loader")[0];
+  EXPECT_EQ(Save(), None());
+  training_.step_size *= 2;
+  Go();
+  training_.Train();
+  --training_.Object("loader")[0];
+  EXPECT_EQ(Save(), None());  // it has rested before
+}
+
+TEST_F(CounterRulesTest, ALoaderThatStandsStillWithoutCounts) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight.step");
+  }
+  Go();
+  training_.Train();
+  --training_.Object("loader")[0];
+  ExpectOne(Save(), alarm::kCounterStopped, {"loader"});
+}
+
+// A run that resumes has larger batches, and counts one for two saves.
+TEST_F(CounterRulesTest, ALoaderOfAnotherRun) {
+  Go();
+  training_.line = 2;
+  for (uint32_t save = 0; save < 12; ++save) {
+    training_.Object("loader") = {100 + save / 2 - 1};
+    Go(1);
+  }
+}
+
 TEST_F(CounterRulesTest, ValuesThatNeedNotCount) {
   training_.Object("optimizer.param_groups") = {1};
   for (int i = 0; i < 12; ++i) {

@@ -1,5 +1,6 @@
 #include "coordinator/alarms/find_alarms.h"
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/alarms/content_rules.h"
 #include "coordinator/alarms/counter_rules.h"
 #include "coordinator/alarms/movement_rules.h"
@@ -24,7 +25,10 @@ std::vector<Alarm> FindAlarms(const StateSummary* before, StateSummary& now) {
   FindDrift(states, alarms);
   FindEqualTensors(states, alarms);
   FindUntied(states, alarms);
-  for (const Alarm& alarm : alarms) now.alarms.push_back(alarm.kind);
+  for (Alarm& alarm : alarms) {
+    absl::StrAppend(&alarm.message, " (steps ", before->step, " and ", now.step, " compared)");
+    now.alarms.push_back(alarm.kind);
+  }
   return alarms;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "coordinator/alarms/moved_experts.h"
 #include "coordinator/alarms/name_groups.h"
 #include "coordinator/alarms/tensor_measures.h"
 
@@ -68,7 +69,7 @@ void FindStillZero(const StatePairs& states, std::vector<Alarm>& alarms) {
     if (IsZero(*pair.now) && Elements(*pair.now) >= kElementsToJudge) names.push_back(pair.now->name);
   }
   if (!names.empty())
-    alarms.push_back({std::string(alarm::kJump), absl::StrCat("all zeros still: ", NameGroups(names))});
+    alarms.push_back({std::string(alarm::kJump), absl::StrCat("all zeros still: ", NamesAndRanks(*states.now, names))});
 }
 
 std::string HowItMoved(const TensorPair& pair) {
@@ -85,40 +86,60 @@ std::string HowItMoved(const TensorPair& pair) {
   return text + "; its norm is about the same, as if its elements had changed places or were another tensor's";
 }
 
+// Returns whether nothing of the tensor before is left, and training does not explain it.
+bool IsUnrelated(const StatePairs& states, const TensorPair& pair) {
+  const double longer = std::max(1.0, states.counted.value_or(1));
+  return pair.distance > kUnrelated &&
+         pair.distance > kJumpFactor * longer * static_cast<double>(pair.before->history.movement) &&
+         Elements(*pair.now) >= kElementsToBeUnrelated;
+}
+
+// Returns whether most weights are wrong. Then the weight in the middle does not tell how far they move.
+bool MostAreUnrelated(const StatePairs& states, const std::vector<size_t>& weights) {
+  size_t large = 0, unrelated = 0;
+  for (const size_t i : weights) {
+    large += Elements(*states.tensors[i].now) >= kElementsToBeUnrelated ? 1 : 0;
+    unrelated += IsUnrelated(states, states.tensors[i]) ? 1 : 0;
+  }
+  return 2 * unrelated >= large;
+}
+
 // A moment that moves by this share of its norm, and by this multiple of what it has moved so far, has left its place.
 constexpr double kLeft = 0.3;
 constexpr double kLeftFactor = 1.5;
-// It is another one's, if the other one's was nearer by this factor. A sketch says so by chance in one of 8000 cases;
-// of two moments, or of a circle of them, in none.
-constexpr double kNearer = 4;
+// Squares that are kept as their logarithms fall below zero by less than this share of the largest one, or all of them
+// move by less than this share of their norm.
+constexpr double kNegative = 0.1;
+constexpr double kNegativeDistance = 0.9;
 // So many of one shape are compared with each other.
 constexpr size_t kMostCompared = 1024;
 
-// Returns the number of the moment whose place before is where moment `i` is now; nothing if there is none.
-std::optional<size_t> CameFrom(const StatePairs& states, size_t i, const std::vector<size_t>& alike) {
-  const TensorPair& moment = states.tensors[i];
-  const double moved = Distance(*moment.before, *moment.now);
-  for (const size_t k : alike) {
-    if (k == i || states.roles[k].key != states.roles[i].key) continue;
-    const StateSummary::Tensor& other = *states.tensors[k].before;
-    if (std::abs(Norm(other) - Norm(*moment.now)) * kNearer > moved) continue;
-    if (Distance(other, *moment.now) * kNearer < moved) return k;
+// Returns how much farther than ever before the weight in the middle has moved; 1 if it has not. With more training
+// between two saves, or a higher rate, all weights move farther; where all moments rest, there was no training.
+double Usual(const StatePairs& states, const std::vector<size_t>& weights) {
+  bool moments = false, training = false;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr || pair.before->history.changes == 0) continue;
+    moments = true;
+    training = training || pair.changed;
   }
-  return std::nullopt;
+  if (moments && !training) return 1;
+  std::vector<double> ratios;
+  for (const size_t i : weights) {
+    const double movement = static_cast<double>(states.tensors[i].before->history.movement);
+    if (movement > 0) ratios.push_back(states.tensors[i].distance / movement);
+  }
+  return std::max(1.0, Median(std::move(ratios)).value_or(1));
 }
 
 }  // namespace
 
 void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
   const std::vector<size_t> weights = MovingWeights(states);
-  // With more training between two saves, or a higher rate, all weights move farther than before.
-  std::vector<double> ratios;
-  for (const size_t i : weights) {
-    const double movement = static_cast<double>(states.tensors[i].before->history.movement);
-    if (movement > 0) ratios.push_back(states.tensors[i].distance / movement);
-  }
-  std::sort(ratios.begin(), ratios.end());
-  const double usual = ratios.empty() ? 1 : std::max(1.0, ratios[(ratios.size() - 1) / 2]);
+  const double usual = Usual(states, weights);
+  const std::set<size_t> experts = MovedExperts(states, weights, usual);
+  const bool most = MostAreUnrelated(states, weights);
   std::vector<std::string> names;
   std::string example;
   double farthest = 0;
@@ -126,20 +147,19 @@ void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
     const TensorPair& pair = states.tensors[i];
     const double movement = static_cast<double>(pair.before->history.movement);
     const bool far = pair.distance > kJump && pair.distance > kJumpFactor * usual * movement;
-    // Most weights may be wrong.
-    const bool unrelated = pair.distance > kUnrelated && pair.distance > kJumpFactor * movement &&
-                           Elements(*pair.now) >= kElementsToBeUnrelated;
+    const bool unrelated = most && IsUnrelated(states, pair);
     const double magnitude = LargestMagnitude(*pair.before);
     const bool outlier = magnitude > 0 && LargestMagnitude(*pair.now) > kOutlier * magnitude;
-    if (!far && !unrelated && !outlier) continue;
+    if ((!far && !unrelated && !outlier) || experts.contains(i)) continue;
     names.push_back(pair.now->name);
     if (!example.empty() && pair.distance <= farthest) continue;
     farthest = pair.distance;
     example = absl::StrCat(pair.now->name, " ", HowItMoved(pair));
   }
   if (names.empty()) return FindStillZero(states, alarms);
-  alarms.push_back({std::string(alarm::kJump), absl::StrCat("moved farther since ", states.Before(),
-                                                            " than ever before: ", NameGroups(names), "; ", example)});
+  alarms.push_back({std::string(alarm::kJump),
+                    absl::StrCat("moved farther since ", states.Before(),
+                                 " than ever before: ", NamesAndRanks(*states.now, names), "; ", example)});
 }
 
 void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
@@ -151,7 +171,10 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
     const TensorPair& pair = states.tensors[i];
     if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr || !IsFloat(pair.now->dtype)) continue;
     const TensorStatistics &was = pair.before->summary.statistics, &is = pair.now->summary.statistics;
-    if (IsSquared(states.roles[i].key) && was.min >= 0 && was.max > 0 && is.min < 0) negative.push_back(pair.now->name);
+    if (IsSquared(states.roles[i].key) && was.min >= 0 && was.max > 0 && -is.min > kNegative * is.max &&
+        pair.distance > kNegativeDistance) {
+      negative.push_back(pair.now->name);
+    }
     if (Elements(*pair.now) < kElementsToJudge || was.non_finite > 0 || is.non_finite > 0) continue;
     moments[{pair.now->dtype, pair.now->shape}].push_back(i);
     ++judged;
@@ -163,6 +186,11 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
   }
   // An optimizer that begins anew has small moments, which are near to each other.
   if (shrunk * 2 > judged) left.clear();
+  std::set<size_t> experts;
+  if (!left.empty()) {
+    const std::vector<size_t> weights = MovingWeights(states);
+    experts = MovedExperts(states, weights, Usual(states, weights));
+  }
   std::map<size_t, size_t> came_from;
   for (size_t n = 0; n < left.size() && n < kMostCompared; ++n) {
     const TensorPair& pair = states.tensors[left[n]];
@@ -174,6 +202,10 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
   std::string example;
   for (const auto& [moment, from] : came_from) {
     if (!came_from.contains(from)) continue;  // that one is where it was
+    if (const int32_t weight = states.roles[moment].weight;
+        weight >= 0 && experts.contains(static_cast<size_t>(weight))) {
+      continue;  // with its weight
+    }
     const std::string& name = states.tensors[moment].now->name;
     if (example.empty()) example = absl::StrCat(name, " is nearly what ", states.tensors[from].now->name, " was");
     misplaced.push_back(name);
@@ -181,11 +213,11 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
   std::string text;
   if (!misplaced.empty()) {
     text = absl::StrCat("moments are where those of other weights were at ", states.Before(), ": ",
-                        NameGroups(misplaced), "; ", example);
+                        NamesAndRanks(*states.now, misplaced), "; ", example);
   }
   if (!negative.empty()) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", "squared moments have negative elements, and had none at ",
-                    states.Before(), ": ", NameGroups(negative));
+                    states.Before(), ": ", NamesAndRanks(*states.now, negative));
   }
   if (!text.empty()) alarms.push_back({std::string(alarm::kWrongPlace), text});
 }

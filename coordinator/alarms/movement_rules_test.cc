@@ -58,6 +58,83 @@ TEST_F(MovementRulesTest, SavesAtUnevenDistances) {
   EXPECT_EQ(Save(), None());
 }
 
+// After so long a training, nothing may be left of a weight.
+TEST_F(MovementRulesTest, SavesFarApart) {
+  Go();
+  training_.step_size = 0.07f;
+  for (int i = 0; i < 40; ++i) training_.Train();
+  std::ranges::reverse(training_["model.layers.4.weight"]);
+  EXPECT_EQ(Save(), None());
+  training_.step_size = 0.01f;
+  Go(30);
+  training_.step_size = 0.07f;
+  for (int i = 0; i < 80; ++i) training_.Train();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    std::ranges::reverse(training_["model.layers." + std::to_string(layer) + ".weight"]);
+  }
+  EXPECT_EQ(Save(), None());
+}
+
+// A step of the optimizer is skipped, and two weights of a few elements change places.
+TEST_F(MovementRulesTest, SmallWeightsThatChangePlacesWithoutTraining) {
+  for (int layer = 4; layer < 6; ++layer) training_["model.layers." + std::to_string(layer) + ".weight"].resize(64);
+  Go();
+  std::swap(training_["model.layers.4.weight"], training_["model.layers.5.weight"]);
+  ++training_.Object("loader")[0];
+  EXPECT_TRUE(Save().contains(std::string(alarm::kJump)));
+}
+
+// Experts and their router: the rows of the router are those of the experts.
+class ExpertsTest : public AlarmsTest {
+ protected:
+  static std::string Expert(int number) { return "model.mlp.experts." + std::to_string(number) + ".weight"; }
+  ExpertsTest() {
+    for (int number = 0; number < 4; ++number) {
+      training_.Rename("model.layers." + std::to_string(number) + ".weight", Expert(number));
+      for (const char* key : {".exp_avg", ".exp_avg_sq", ".step"}) {
+        const std::string state = "optimizer.state.";
+        training_.Rename(state + "layers." + std::to_string(number) + ".weight" + key,
+                         state + Expert(number).substr(6) + key);
+      }
+    }
+    training_.Rename("model.layers.4.weight", "model.mlp.router.weight");
+    training_.Rename("optimizer.state.layers.4.weight.exp_avg", "optimizer.state.mlp.router.weight.exp_avg");
+  }
+  void SwapExperts() {
+    std::swap(training_[Expert(1)], training_[Expert(3)]);
+    for (const char* key : {".exp_avg", ".exp_avg_sq"}) {
+      std::swap(training_["optimizer.state." + Expert(1).substr(6) + key],
+                training_["optimizer.state." + Expert(3).substr(6) + key]);
+    }
+  }
+  void SwapRows() {
+    std::vector<float>& router = training_["model.mlp.router.weight"];
+    std::swap_ranges(router.begin() + 256, router.begin() + 512, router.begin() + 768);
+  }
+};
+
+TEST_F(ExpertsTest, ThatChangePlacesWithTheirRows) {
+  Go();
+  training_.Train();
+  SwapExperts();
+  SwapRows();
+  EXPECT_EQ(Save(), None());
+}
+
+TEST_F(ExpertsTest, ThatChangePlacesAlone) {
+  Go();
+  training_.Train();
+  SwapExperts();
+  ExpectOne(Save(), alarm::kJump, {"model.mlp.experts.*.weight (2)"});
+}
+
+TEST_F(ExpertsTest, ARouterThatChangesAlone) {
+  Go();
+  training_.Train();
+  SwapRows();
+  ExpectOne(Save(), alarm::kJump, {"model.mlp.router.weight"});
+}
+
 // All weights are wrong.
 TEST_F(MovementRulesTest, AnotherModel) {
   Go();
@@ -120,6 +197,16 @@ TEST_F(MisplacedMomentsTest, TheOtherMoment) {
   Settle();
   std::swap(training_[Second(2)], training_["optimizer.state.layers.2.weight.exp_avg"]);
   ExpectOne(Save(), alarm::kWrongPlace, {"negative elements", Second(2)});
+}
+
+// An optimizer keeps the logarithms of squares, which fall below zero little by little.
+TEST_F(MisplacedMomentsTest, Logarithms) {
+  Settle();
+  for (float& value : training_[Second(2)]) value = 3 + value;
+  EXPECT_EQ(Save(), None());
+  training_.Train();
+  training_[Second(2)][7] = -0.2f;
+  EXPECT_EQ(Save(), None());
 }
 
 // A batch has large gradients.

@@ -45,6 +45,30 @@ std::string NameGroups(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string NamesAndRanks(const StateSummary& state, const std::vector<std::string>& names) {
+  std::string text = NameGroups(names);
+  if (state.world_size < 2) return text;
+  std::vector<bool> wrote(state.world_size);
+  size_t count = 0;
+  for (const std::string& name : names) {
+    const auto tensor = std::ranges::lower_bound(state.tensors, name, {}, &StateSummary::Tensor::name);
+    if (tensor == state.tensors.end() || tensor->name != name) continue;
+    for (uint32_t k = 0; k < tensor->shard_count && count < wrote.size(); ++k) {
+      const auto rank = static_cast<size_t>(state.shards[tensor->first_shard + k].rank);
+      if (rank >= wrote.size() || wrote[rank]) continue;
+      wrote[rank] = true;
+      ++count;
+    }
+  }
+  if (count == 0) return text;
+  if (count == wrote.size()) return text + ", written by all ranks";
+  std::set<int32_t> ranks;
+  for (size_t rank = 0; rank < wrote.size(); ++rank) {
+    if (wrote[rank]) ranks.insert(static_cast<int32_t>(rank));
+  }
+  return absl::StrCat(text, ", written by ", RankNames(ranks));
+}
+
 std::string RankNames(const std::set<int32_t>& ranks) {
   const auto end = std::next(ranks.begin(), static_cast<int64_t>(std::min(kMostRanks, ranks.size())));
   std::string text = absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks.begin(), end, ", "));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/alarms/tensor_measures.h"
@@ -16,6 +17,8 @@ using Object = StateSummary::Object;
 constexpr float kFading = 0.9f;
 // A tensor that has changed so often is known.
 constexpr uint32_t kChangesToBeKnown = 3;
+// Where nothing counts, weights that have moved by this multiple of what they had moved before had as much training.
+constexpr double kAsFar = 0.75;
 
 template <size_t kEarlier>
 bool IsEarlier(const ChangeHistory<kEarlier>& history, uint64_t value) {
@@ -43,10 +46,11 @@ ChangeHistory<kEarlier> Continued(ChangeHistory<kEarlier> history, uint64_t was,
     ++history.unchanged;
     return history;
   }
-  ++history.changes;
   const bool alone = history.unchanged > rest.now;
-  history.longest_unchanged =
-      std::max(history.longest_unchanged, alone ? std::max(history.unchanged, rest.longest) + 1 : history.unchanged);
+  const uint32_t rested = alone ? std::max(history.unchanged, rest.longest) + 1 : history.unchanged;
+  // What is not trained at first, as with a rate that begins at 0, need not rest later.
+  if (history.changes > 0) history.longest_unchanged = std::max(history.longest_unchanged, rested);
+  ++history.changes;
   history.unchanged = 0;
   history.last_movement = static_cast<float>(distance);
   history.movement = std::max(history.last_movement, kFading * history.movement);
@@ -56,8 +60,9 @@ ChangeHistory<kEarlier> Continued(ChangeHistory<kEarlier> history, uint64_t was,
   return history;
 }
 
-TensorPair PairOf(Tensor& now, const Tensor& before, const Rest& rest) {
-  TensorPair pair = {&now, &before, !now.SameBytes(before)};
+void Compare(TensorPair& pair, Tensor& now, const Rest& rest) {
+  const Tensor& before = *pair.before;
+  pair.changed = !now.SameBytes(before);
   const double norm = std::max(Norm(now), Norm(before));
   if (pair.changed && norm > 0) pair.distance = Distance(before, now) / norm;
   const uint64_t was = before.summary.fingerprint_parts, is = now.summary.fingerprint_parts;
@@ -65,31 +70,44 @@ TensorPair PairOf(Tensor& now, const Tensor& before, const Rest& rest) {
   pair.was_steady = rest.Explains(before.history);
   pair.steady = pair.was_steady && before.history.unchanged == 0;
   now.history = Continued(before.history, was, is, pair.changed, pair.distance, rest);
-  return pair;
 }
 
 // Returns the rest of nine tenths of what an optimizer has moments for, and of these; of all tensors of floats, if
 // there are no moments. The others may be new.
-Rest RestOf(const StateSummary& before) {
-  const std::vector<TensorRole> roles = RolesOf(before.tensors);
-  const std::vector<bool> trained = TrainedWeights(roles);
+Rest RestOf(const StatePairs& states) {
   const bool moments =
-      std::ranges::any_of(roles, [](const auto& role) { return role.kind == TensorRole::Kind::kMoment; });
+      std::ranges::any_of(states.roles, [](const auto& role) { return role.kind == TensorRole::Kind::kMoment; });
   std::vector<uint32_t> longest, now;
-  for (size_t i = 0; i < roles.size(); ++i) {
-    const TensorHistory& history = before.tensors[i].history;
-    const bool counts =
-        moments ? trained[i] || roles[i].kind == TensorRole::Kind::kMoment
-                : roles[i].kind == TensorRole::Kind::kWeight && FollowedBy(before.tensors[i].name) == Follower::kNone;
-    if (!counts || history.changes < kChangesToBeKnown) continue;
-    longest.push_back(history.longest_unchanged);
-    now.push_back(history.unchanged);
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const Tensor* before = states.tensors[i].before;
+    if (before == nullptr || before->history.changes < kChangesToBeKnown) continue;
+    const TensorRole::Kind kind = states.roles[i].kind;
+    const bool counts = moments ? states.trained[i] || kind == TensorRole::Kind::kMoment
+                                : kind == TensorRole::Kind::kWeight && FollowedBy(before->name) == Follower::kNone;
+    if (!counts) continue;
+    longest.push_back(before->history.longest_unchanged);
+    now.push_back(before->history.unchanged);
   }
   if (longest.empty()) return {};
   const auto tenth = static_cast<std::ptrdiff_t>(longest.size() / 10);
   std::ranges::nth_element(longest, longest.begin() + tenth);
   std::ranges::nth_element(now, now.begin() + tenth);
   return {longest[static_cast<size_t>(tenth)], now[static_cast<size_t>(tenth)]};
+}
+
+// Returns StatePairs::counted.
+std::optional<double> Counted(const StatePairs& states) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (!pair.changed || pair.before == nullptr || Elements(*pair.now) != 1) continue;
+    if (states.roles[i].kind != TensorRole::Kind::kStep && !CountsBatches(pair.now->name)) continue;
+    const TensorHistory& history = pair.before->history;
+    const double was = pair.before->summary.statistics.max, is = pair.now->summary.statistics.max;
+    if (history.changes == 0 || history.unchanged > 0 || !(is > was) || was <= 0) continue;
+    ratios.push_back((is - was) / (static_cast<double>(history.last_movement) * was));
+  }
+  return Median(std::move(ratios));
 }
 
 }  // namespace
@@ -100,6 +118,22 @@ bool TensorPair::judged() const {
          (!IsNarrow(before->dtype) || Elements(*before) >= kElementsThatRound);
 }
 
+bool StatePairs::trained_as_much() const {
+  // Rounding may make one count a little smaller than the other.
+  if (counted.has_value()) return *counted > 0.99;
+  const bool names_tell = std::ranges::find(trained, true) != trained.end();
+  std::vector<double> ratios;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].changed || tensors[i].before == nullptr || roles[i].kind != TensorRole::Kind::kWeight) continue;
+    if (names_tell ? !trained[i] : FollowedBy(tensors[i].now->name) != Follower::kNone) continue;
+    const TensorHistory& history = tensors[i].before->history;
+    if (history.unchanged == 0 && history.last_movement > 0) {
+      ratios.push_back(tensors[i].distance / static_cast<double>(history.last_movement));
+    }
+  }
+  return Median(std::move(ratios)).value_or(1) > kAsFar;
+}
+
 std::string StatePairs::Before() const { return absl::StrCat("step ", before->step); }
 
 StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
@@ -108,27 +142,35 @@ StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
   states.now = &now;
   states.roles = RolesOf(now.tensors);
   states.trained = TrainedWeights(states.roles);
-  const Rest rest = RestOf(before);
   states.tensors.reserve(now.tensors.size());
   auto old = before.tensors.begin();
-  for (Tensor& tensor : now.tensors) {
+  for (const Tensor& tensor : now.tensors) {
     for (; old != before.tensors.end() && old->name < tensor.name; ++old) states.gone.push_back(old->name);
-    if (old == before.tensors.end() || old->name != tensor.name) {
-      states.tensors.push_back({&tensor});
-    } else if (const Tensor& was = *old++; was.SameKind(tensor)) {
-      states.tensors.push_back(PairOf(tensor, was, rest));
+    states.tensors.push_back({&tensor});
+    if (old == before.tensors.end() || old->name != tensor.name) continue;
+    if (old->SameKind(tensor)) {
+      states.tensors.back().before = &*old;
     } else {
-      states.tensors.push_back({&tensor});
       states.other_kinds.push_back(tensor.name);
     }
+    ++old;
   }
   for (; old != before.tensors.end(); ++old) states.gone.push_back(old->name);
+  const Rest rest = RestOf(states);
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    if (states.tensors[i].before != nullptr) Compare(states.tensors[i], now.tensors[i], rest);
+  }
+  states.counted = Counted(states);
   for (Object& object : now.objects) {
     const auto found = std::ranges::lower_bound(before.objects, object.name, {}, &Object::name);
     if (found == before.objects.end() || found->name != object.name) continue;
     // With other ranks there are other entries. Then it is no news that they differ, nor that they do not.
     const bool changed = object.crc32c != found->crc32c;
-    object.history = Continued(found->history, found->Value(), object.Value(), changed, 0, rest);
+    if (states.same_line()) {
+      object.history = Continued(found->history, found->Value(), object.Value(), changed, 0, rest);
+    } else {
+      object.history.returns = found->history.returns;  // another run may count in other units
+    }
     const bool steady = rest.Explains(found->history) && found->history.unchanged == 0;
     states.objects.push_back({&object, &*found, changed, steady});
   }

@@ -2,6 +2,7 @@
 #ifndef CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_
 #define CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,14 @@ struct StatePairs {
   std::vector<ObjectPair> objects;       // those that both have
   std::vector<std::string> gone;         // tensors that only `before` has
   std::vector<std::string> other_kinds;  // tensors whose dtype or shape is another one
+  // How far the optimizers, or layers that count batches, have counted since the step before, as a multiple of how far
+  // they had counted before that. Nothing if there is no such count.
+  std::optional<double> counted;
 
   bool same_line() const { return now->line == before->line; }
+  // Returns whether there was as much training since the step before as before that. Between saves that are closer to
+  // each other than usual, what changes now and then alone need not change.
+  bool trained_as_much() const;
   // Names the step before.
   std::string Before() const;
 };

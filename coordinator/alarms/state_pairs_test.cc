@@ -50,6 +50,25 @@ TEST(StatePairsTest, HistoriesGoOn) {
   EXPECT_EQ(now.tensors[1].history, (TensorHistory{5, 4, 1, 0.5f, 0.25f, {7}, 0}));
 }
 
+// Ten steps, and then five.
+TEST(StatePairsTest, HowMuchTrainingThereWas) {
+  StateSummary before, now;
+  before.tensors = {TensorOf("optimizer.state.a.step", 1, {})};
+  before.tensors[0].history = {9, 0, 0, 0.1f, 0.1f, {7}, 0};
+  before.tensors[0].summary.statistics.max = 100;
+  now.tensors = {TensorOf("optimizer.state.a.step", 2, {})};
+  now.tensors[0].summary.statistics.max = 105;
+  StatePairs states = MatchStates(before, now);
+  EXPECT_NEAR(states.counted.value_or(0), 0.5, 1e-6);
+  EXPECT_FALSE(states.trained_as_much());
+  now.tensors[0].summary.statistics.max = 110;
+  states = MatchStates(before, now);
+  EXPECT_NEAR(states.counted.value_or(0), 1, 1e-6);
+  EXPECT_TRUE(states.trained_as_much());
+  before.tensors[0].history.unchanged = 1;
+  EXPECT_FALSE(MatchStates(before, now).counted.has_value());
+}
+
 // All tensors stood still for three saves, and one for two more.
 TEST(StatePairsTest, WhatStoodStillWithTheOthersIsForgiven) {
   StateSummary before, now;
@@ -96,6 +115,12 @@ TEST(StatePairsTest, WhatReturns) {
   EXPECT_TRUE(states.objects[0].changed);
   EXPECT_EQ(now.objects[0].history.returns, 1);
   EXPECT_EQ(now.objects[0].history.earlier, (std::array<uint64_t, 3>{before.objects[0].Value(), 7, 8}));
+  // Another run counts anew.
+  now.line = 2;
+  now.objects = {older};
+  before.objects[0].history.returns = 1;
+  MatchStates(before, now);
+  EXPECT_EQ(now.objects[0].history, (ObjectHistory{0, 0, 0, 0, 0, {}, 1}));
 }
 
 }  // namespace

@@ -6,11 +6,11 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "coordinator/alarms/name_groups.h"
 #include "coordinator/alarms/stale_ranks.h"
 #include "coordinator/alarms/tensor_measures.h"
@@ -22,6 +22,9 @@ using Kind = TensorRole::Kind;
 
 // An average that has changed so often changes in each save.
 constexpr uint32_t kChangesToKnowFollower = 5;
+// A whole state that rests for so many saves, while the trainer counts on, may be told. A gradient scaler skips some
+// steps in a row.
+constexpr uint32_t kRestToTell = 3;
 // A weight that moved by this share of what it has moved before does not come to rest by itself.
 constexpr float kAtOnce = 0.5f;
 
@@ -51,12 +54,13 @@ std::vector<std::string> FrozenWithoutNames(const StatePairs& states) {
   return weights ? still : std::vector<std::string>();
 }
 
-// Returns which moments of all weights that have them stand still, such as "exp_avg", while these weights and other
-// moments of theirs move.
+// Returns the moments that stand still for all weights that have them, such as each "exp_avg", while these weights and
+// other moments of theirs move.
 std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uint32_t>& told) {
   struct Key {
     bool still = false, moving = false;
     std::set<int32_t> weights;
+    std::vector<std::string> names;
   };
   std::map<std::string_view, Key> keys;
   std::set<int32_t> others;  // weights that have a moment that moves
@@ -72,13 +76,14 @@ std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uin
     Key& key = keys[role.key];
     (pair.changed ? key.moving : key.still) = true;
     key.weights.insert(role.weight);
+    key.names.push_back(pair.now->name);
   }
   std::vector<std::string> frozen;
-  for (const auto& [name, key] : keys) {
+  for (const auto& [moment, key] : keys) {
     // A maximum stands still as the gradients fall, and optimizers of few bits keep the variance from some step on.
-    if (!key.still || key.moving || IsSquared(name)) continue;
+    if (!key.still || key.moving || IsSquared(moment)) continue;
     if (std::ranges::any_of(key.weights, [&](int32_t weight) { return others.contains(weight); })) {
-      frozen.emplace_back(name);
+      frozen.insert(frozen.end(), key.names.begin(), key.names.end());
     }
   }
   return frozen;
@@ -92,6 +97,18 @@ bool StoppedAtOnce(const StatePairs& states, const std::vector<uint32_t>& weight
     return history.last_movement >= kAtOnce * history.movement;
   });
   return static_cast<size_t>(at_once) * 4 >= weights.size() * 3;
+}
+
+// Returns by how much less than before the trained weights moved that do move; 1 if they moved as far. With a rate that
+// is cut, the updates of some may be rounded away.
+double SlowerBy(const StatePairs& states) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (!states.trained[i] || !pair.changed || pair.before == nullptr || pair.before->history.movement <= 0) continue;
+    ratios.push_back(pair.distance / static_cast<double>(pair.before->history.movement));
+  }
+  return std::min(1.0, Median(std::move(ratios)).value_or(1));
 }
 
 // A weight moves and its optimizer's state does not, or the other way round.
@@ -111,6 +128,7 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
   std::vector<std::string> frozen;
   std::vector<uint32_t> stale;
   size_t moving = 0;
+  const double slower = SlowerBy(states);
   if (kept.empty()) frozen = FrozenWithoutNames(states);
   for (const auto& [weight, of] : kept) {
     const TensorPair& pair = states.tensors[static_cast<size_t>(weight)];
@@ -118,7 +136,8 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
     moving += pair.changed;
     if (pair.changed && of.still == of.moments) frozen.push_back(pair.now->name);
     if (!pair.changed && of.still == 0 && pair.expected() && !IsNarrow(pair.now->dtype) &&
-        pair.before->history.movement > kMovementThatRounds && !told.contains(static_cast<uint32_t>(weight))) {
+        slower * static_cast<double>(pair.before->history.movement) > kMovementThatRounds &&
+        !told.contains(static_cast<uint32_t>(weight))) {
       stale.push_back(static_cast<uint32_t>(weight));
     }
   }
@@ -127,24 +146,27 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
   if (!frozen.empty()) {
     alarms.push_back({std::string(alarm::kFrozenOptimizer),
                       absl::StrCat("the optimizer's state is bit for bit that of ", states.Before(),
-                                   " for weights that changed: ", NameGroups(frozen))});
-  } else if (const std::vector<std::string> keys = FrozenKeys(states, told); !keys.empty()) {
-    alarms.push_back({std::string(alarm::kFrozenOptimizer),
-                      absl::StrCat("a part of the optimizer's state is bit for bit that of ", states.Before(),
-                                   " for all weights, and the rest of it changed: ", absl::StrJoin(keys, ", "))});
+                                   " for weights that changed: ", NamesAndRanks(*states.now, frozen))});
+  } else if (frozen = FrozenKeys(states, told); !frozen.empty()) {
+    alarms.push_back(
+        {std::string(alarm::kFrozenOptimizer),
+         absl::StrCat("a part of the optimizer's state is bit for bit that of ", states.Before(),
+                      " for all weights, and the rest of it changed: ", NamesAndRanks(*states.now, frozen))});
   }
   if (!stale.empty() && (moving > stale.size() || stale.size() >= 2) && StoppedAtOnce(states, stale)) {
     std::vector<std::string> names;
     for (const uint32_t weight : stale) names.push_back(states.tensors[weight].now->name);
-    alarms.push_back({std::string(alarm::kStaleTensor),
-                      absl::StrCat("weights are bit for bit those of ", states.Before(),
-                                   " though the optimizer's state for them changed: ", NameGroups(names))});
+    alarms.push_back(
+        {std::string(alarm::kStaleTensor),
+         absl::StrCat("weights are bit for bit those of ", states.Before(),
+                      " though the optimizer's state for them changed: ", NamesAndRanks(*states.now, names))});
   }
 }
 
 // All averages of weights, or all statistics of normalizing layers, stand still while weights move.
 void FindStaleFollowers(const StatePairs& states, std::vector<Alarm>& alarms, const std::set<uint32_t>& told) {
-  if (!states.same_line()) return;  // another run may keep them as they are
+  // Another run may keep them as they are, and averages may be made once an epoch.
+  if (!states.same_line() || !states.trained_as_much()) return;
   std::map<Follower, std::vector<std::string>> still;
   std::set<Follower> moving;
   bool weights = false;
@@ -166,7 +188,7 @@ void FindStaleFollowers(const StatePairs& states, std::vector<Alarm>& alarms, co
     alarms.push_back({std::string(alarm::kStaleTensor),
                       absl::StrCat(follower == Follower::kAverage ? "averages of weights" : "running statistics",
                                    " are bit for bit those of ", states.Before(),
-                                   " though the weights changed: ", NameGroups(names))});
+                                   " though the weights changed: ", NamesAndRanks(*states.now, names))});
   }
 }
 
@@ -183,7 +205,6 @@ void FindReturned(const StatePairs& states, std::vector<Alarm>& alarms) {
   }
   if (!moments) return;
   std::vector<std::string> names;
-  std::set<int32_t> ranks;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     if (!pair.returned || !pair.expected() || pair.before->history.returns > 0) continue;
@@ -198,31 +219,31 @@ void FindReturned(const StatePairs& states, std::vector<Alarm>& alarms) {
       continue;
     if (pair.before->history.last_movement <= kMovementThatRounds) continue;
     names.push_back(pair.now->name);
-    for (uint32_t k = 0; k < pair.now->shard_count; ++k) {
-      ranks.insert(states.now->shards[pair.now->first_shard + k].rank);
-    }
   }
   if (names.empty()) return;
-  const std::string by = ranks.size() < states.now->world_size ? absl::StrCat(", written by ", RankNames(ranks)) : "";
-  alarms.push_back({std::string(alarm::kReturned), absl::StrCat("bit for bit what they were at the save before ",
-                                                                states.Before(), by, ": ", NameGroups(names))});
+  alarms.push_back(
+      {std::string(alarm::kReturned), absl::StrCat("bit for bit what they were at the save before ", states.Before(),
+                                                   ": ", NamesAndRanks(*states.now, names))});
 }
 
 }  // namespace
 
 // The step is the one before it again.
 void FindSameStep(const StatePairs& states, std::vector<Alarm>& alarms) {
-  size_t steady = 0;
+  std::vector<std::string> names;  // of those that used to change
+  bool moments = false;            // are among them
   uint32_t run = UINT32_MAX, longest = 0;
-  for (const TensorPair& pair : states.tensors) {
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
     if (pair.before == nullptr) continue;
     if (pair.changed) return;
     if (pair.before->history.changes < 3) continue;
-    ++steady;
+    names.push_back(pair.now->name);
+    moments = moments || states.roles[i].kind == Kind::kMoment;
     run = std::min(run, pair.now->history.unchanged);
     longest = std::max(longest, pair.before->history.longest_unchanged);
   }
-  if (steady == 0) return;
+  if (names.empty()) return;
   size_t objects = 0;
   bool counts = false;  // an object of those that always change has changed: the trainer counts on
   for (const ObjectPair& pair : states.objects) {
@@ -230,14 +251,17 @@ void FindSameStep(const StatePairs& states, std::vector<Alarm>& alarms) {
     ++objects;
     counts = counts || pair.changed;
   }
-  // Saves within one step of the optimizer are equal too, as are those around a step that was skipped.
-  const bool for_long = run >= 2 && run > 2 * longest;
+  // Saves within one step of the optimizer are equal too, as are those around steps that were skipped. Weights alone
+  // rest when the rate is 0.
+  const bool now_long = moments && run == std::max(kRestToTell, 2 * longest + 1);
   const bool whole = objects > 0 && !counts;
-  if (!whole && !(for_long && run == std::max(2U, 2 * longest + 1))) return;
-  alarms.push_back({std::string(alarm::kSameStep),
-                    absl::StrCat("all ", steady, steady == 1 ? " tensor" : " tensors", " that used to change",
-                                 whole ? " and all objects that used to" : "", " are bit for bit those of ",
-                                 states.Before(), run > 1 ? absl::StrCat(", for ", run, " saves now") : "")});
+  if (!whole && !now_long) return;
+  alarms.push_back(
+      {std::string(alarm::kSameStep),
+       absl::StrCat("all ", names.size(), names.size() == 1 ? " tensor" : " tensors", " that used to change",
+                    whole ? " and all objects that used to" : "", " are bit for bit those of ", states.Before(),
+                    run > 1 ? absl::StrCat(", for ", run, " saves now") : "", ": ",
+                    NamesAndRanks(*states.now, names))});
 }
 
 void FindStaleState(const StatePairs& states, std::vector<Alarm>& alarms) {

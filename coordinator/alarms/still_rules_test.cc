@@ -31,12 +31,28 @@ TEST_F(StillRulesTest, SavesWithinAStepOfTheOptimizer) {
 
 TEST_F(StillRulesTest, TensorsThatStandStillForLong) {
   Go();
+  for (int save = 0; save < 2; ++save) {
+    ++training_.Object("loader")[0];
+    EXPECT_EQ(Save(), None());  // steps that were skipped
+  }
   ++training_.Object("loader")[0];
-  EXPECT_EQ(Save(), None());  // a step that was skipped
-  ++training_.Object("loader")[0];
-  ExpectOne(Save(), alarm::kSameStep, {"for 2 saves"});
+  ExpectOne(Save(), alarm::kSameStep, {"for 3 saves", "model.layers.*.weight (8)", "written by all ranks"});
   ++training_.Object("loader")[0];
   EXPECT_EQ(Save(), None());  // it was said
+}
+
+// Without moments, a rate of 0 looks the same.
+TEST_F(StillRulesTest, WeightsAloneThatStandStill) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    for (const char* key : {".exp_avg", ".exp_avg_sq", ".step"}) {
+      training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight" + key);
+    }
+  }
+  Go();
+  for (int save = 0; save < 8; ++save) {
+    ++training_.Object("loader")[0];
+    EXPECT_EQ(Save(), None()) << save;
+  }
 }
 
 TEST_F(StillRulesTest, ARankThatHandsOverAnOldCopy) {
@@ -120,7 +136,8 @@ TEST_F(StillRulesTest, OneKindOfMoments) {
   Go();
   training_.moves = [](const std::string& name) { return !name.ends_with(".exp_avg"); };
   training_.Train();
-  ExpectOne(Save(), alarm::kFrozenOptimizer, {"for all weights", ": exp_avg"});
+  ExpectOne(Save(), alarm::kFrozenOptimizer,
+            {"for all weights", ": optimizer.state.layers.*.weight.exp_avg (8), written by all ranks"});
 }
 
 // As in 1-bit Adam, after its warm-up.
@@ -134,7 +151,7 @@ TEST_F(StillRulesTest, StepsAlone) {
   Go();
   training_.moves = [](const std::string& name) { return !name.ends_with(".step"); };
   training_.Train();
-  ExpectOne(Save(), alarm::kFrozenOptimizer, {": step"});
+  ExpectOne(Save(), alarm::kFrozenOptimizer, {"optimizer.state.layers.*.weight.step (8), written by rank 1"});
 }
 
 // The moments of one weight underflow, for which there are no gradients.
@@ -180,6 +197,28 @@ TEST_F(StillRulesTest, RunningStatisticsThatStandStill) {
   training_.moves = [](const std::string& name) { return name.find("running") == std::string::npos; };
   training_.Train();
   ExpectOne(Save(), alarm::kStaleTensor, {"running statistics", "model.norm.running_mean, model.norm.running_var"});
+}
+
+// The rate is 0 at first.
+TEST_F(StillRulesTest, AllWeightsAreOldAfterAWarmUp) {
+  training_.moves = [](const std::string& name) { return !name.starts_with("model."); };
+  Go(4);
+  training_.moves = [](const std::string&) { return true; };
+  Go();
+  training_.moves = [](const std::string& name) { return !name.starts_with("model."); };
+  training_.Train();
+  ExpectOne(Save(), alarm::kStaleTensor, {"model.layers.*.weight (8), written by all ranks"});
+}
+
+// Averages are made at the end of an epoch, and a save comes before it.
+TEST_F(StillRulesTest, AveragesOfEachEpoch) {
+  training_.Add("ema.weight", training_["model.layers.0.weight"]);
+  for (int save = 0; save < 8; ++save) {
+    training_.Train();
+    Go(1);
+  }
+  training_.moves = [](const std::string& name) { return !name.starts_with("ema."); };
+  Go(1);
 }
 
 // They are updated now and then.
@@ -310,6 +349,14 @@ TEST_F(StillRulesTest, ALearningRateThatFallsByHalves) {
   }
   training_.moves = [](const std::string& name) { return name != "model.layers.2.weight"; };
   Go(1);
+}
+
+// The rate is cut to nearly nothing.
+TEST_F(StillRulesTest, UpdatesThatAreRoundedAway) {
+  Go();
+  training_.step_size = 1e-7f;
+  training_.moves = [](const std::string& name) { return name != "model.layers.2.weight"; };
+  Go(3);
 }
 
 // An expert that gets no tokens any more moves a little by what its moments still have.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace cairn {
 
@@ -35,6 +36,13 @@ double LargestMagnitude(const Tensor& tensor) {
 
 bool IsZero(const Tensor& tensor) {
   return Elements(tensor) > 0 && tensor.summary.statistics.zeros == static_cast<uint64_t>(Elements(tensor));
+}
+
+std::optional<double> Median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
 }
 
 }  // namespace cairn

@@ -3,6 +3,8 @@
 #define CAIRN_COORDINATOR_ALARMS_TENSOR_MEASURES_H_
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "coordinator/alarms/state_summary.h"
 
@@ -27,6 +29,9 @@ double Distance(const StateSummary::Tensor& a, const StateSummary::Tensor& b);
 double LargestMagnitude(const StateSummary::Tensor& tensor);
 // Returns true if there are elements, and all are zeros.
 bool IsZero(const StateSummary::Tensor& tensor);
+
+// Returns the value in the middle, the lower one of two; nothing of none.
+std::optional<double> Median(std::vector<double> values);
 
 }  // namespace cairn
 

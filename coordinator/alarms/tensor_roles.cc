@@ -51,6 +51,8 @@ Follower FollowedBy(const std::string& name) {
   return average ? Follower::kAverage : Follower::kNone;
 }
 
+bool CountsBatches(const std::string& name) { return absl::EndsWith(name, ".num_batches_tracked"); }
+
 bool IsSquared(std::string_view key) { return Has(kSquared, key); }
 
 std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors) {

@@ -36,6 +36,9 @@ bool IsSquared(std::string_view key);
 enum class Follower { kNone, kAverage, kStatistic };
 Follower FollowedBy(const std::string& name);
 
+// Returns true for the name of what normalizing layers count batches in.
+bool CountsBatches(const std::string& name);
+
 // Returns the roles by tensor. Of several weights whose names end alike, that of the "model" or "module" is meant. The
 // names are those that torch's optimizers give to their state ("exp_avg"), with the weight's name before or behind, as
 // state dicts of torch, Megatron and Cairn have them. Pure names decide, so an unknown optimizer's state is kOther, and

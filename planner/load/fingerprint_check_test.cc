@@ -3,7 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +33,8 @@ uint64_t PartOf(const TensorDescription& tensor, const ShardDescription& shard, 
 // Ranks that hold what a checkpoint has.
 class Loaded {
  public:
+  using Contents = std::map<std::string, Bytes>;
+
   Loaded(const Model& model, const std::vector<LayoutDescription>& layouts)
       : contents_(ContentsOf(model)), ranks_(MakeRanks(contents_, layouts, true)) {
     for (const Model::Tensor& tensor : model.tensors) {
@@ -45,6 +53,26 @@ class Loaded {
   void Damage(int rank, size_t shard) {
     RankMemory& memory = ranks_[static_cast<size_t>(rank)];
     memory.shards[shard].back() ^= std::byte{1};
+  }
+  const Contents& contents() const { return contents_; }
+  // Fills the arrays of all ranks, or of one, with other bytes than those of the checkpoint. Returns the names of the
+  // tensors that are wrong now.
+  std::set<std::string> Fill(const Contents& wrong, std::optional<size_t> rank = std::nullopt) {
+    std::set<std::string> names;
+    std::vector<LayoutDescription> layouts;
+    for (const RankMemory& memory : ranks_) layouts.push_back(memory.layout);
+    const std::vector<RankMemory> filled = MakeRanks(wrong, layouts, true);
+    for (size_t each = 0; each < ranks_.size(); ++each) {
+      if (rank.has_value() && each != *rank) continue;
+      size_t number = 0;
+      for (const TensorDescription& tensor : ranks_[each].layout.tensors) {
+        for (size_t shard = 0; shard < tensor.shards.size(); ++shard, ++number) {
+          if (ranks_[each].shards[number] != filled[each].shards[number]) names.insert(tensor.name);
+        }
+      }
+      ranks_[each].shards = filled[each].shards;
+    }
+    return names;
   }
   std::vector<std::vector<uint64_t>> Parts() const {
     std::vector<std::vector<uint64_t>> parts;
@@ -70,7 +98,7 @@ class Loaded {
   absl::StatusOr<uint64_t> Compare() const { return Check().Compare(Parts()); }
 
  private:
-  std::map<std::string, Bytes> contents_;
+  Contents contents_;
   std::vector<RankMemory> ranks_;
   Manifest manifest_;
 };
@@ -137,6 +165,77 @@ TEST(FingerprintCheckTest, AnotherNumberOfParts) {
   const Loaded loaded(TwoTensors(), {Holding({RowsOfA(0, 8)}, {PieceOfB(0, 10)})});
   EXPECT_TRUE(HasReason(loaded.Check().Compare({{1}}).status(), Reason::kBadRequest));
   EXPECT_TRUE(HasReason(loaded.Check().Compare({}).status(), Reason::kBadRequest));
+}
+
+// Faults of a load, of which a checkpoint tells nothing. Each returns whether it has changed something, perhaps.
+using Fault = bool (*)(Loaded::Contents& contents, Random& random);
+
+Bytes& Any(Loaded::Contents& contents, Random& random) {
+  auto any = contents.begin();
+  std::advance(any, Below(random, static_cast<int64_t>(contents.size())));
+  return any->second;
+}
+
+bool LeavesATensorOut(Loaded::Contents& contents, Random& random) {
+  std::ranges::fill(Any(contents, random), std::byte{0});
+  return true;
+}
+
+bool TakesAnotherTensor(Loaded::Contents& contents, Random& random) {
+  Bytes& one = Any(contents, random);
+  const Bytes other = Any(contents, random);
+  if (one.size() != other.size()) return false;
+  one = other;
+  return true;
+}
+
+bool TakesThePlaceBehind(Loaded::Contents& contents, Random& random) {
+  Bytes& one = Any(contents, random);
+  if (one.size() < 32) return false;
+  std::ranges::rotate(one, one.begin() + 16);
+  return true;
+}
+
+bool LeavesTheEndOut(Loaded::Contents& contents, Random& random) {
+  Bytes& one = Any(contents, random);
+  std::fill(one.begin() + static_cast<std::ptrdiff_t>(one.size() / 2), one.end(), std::byte{0});
+  return true;
+}
+
+// CAIRN_EXHAUSTIVE tries 3,000 layouts instead of 200, with 10,000 faults.
+TEST(FingerprintCheckTest, FaultsOfLoads) {
+  const uint64_t seeds = std::getenv("CAIRN_EXHAUSTIVE") != nullptr ? 3000 : 200;
+  uint64_t found = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    const Model model = MakeModel(seed, ~uint64_t{0});
+    const std::vector<LayoutDescription> layouts = MakeLayouts(model, seed);
+    Random random(seed);
+    for (const Fault fault : {&LeavesATensorOut, &TakesAnotherTensor, &TakesThePlaceBehind, &LeavesTheEndOut}) {
+      for (const bool one_rank : {false, true}) {
+        Loaded loaded(model, layouts);
+        Loaded::Contents contents = loaded.contents();
+        if (contents.empty() || !fault(contents, random)) continue;
+        std::optional<size_t> rank;
+        if (one_rank) rank = static_cast<size_t>(Below(random, static_cast<int64_t>(layouts.size())));
+        const std::set<std::string> wrong = loaded.Fill(contents, rank);
+        const absl::Status status = loaded.Compare().status();
+        if (wrong.empty()) {
+          EXPECT_TRUE(status.ok()) << seed << ": " << status;
+          continue;
+        }
+        ASSERT_EQ(wrong.size(), 1);
+        ASSERT_TRUE(HasReason(status, Reason::kFingerprintMismatch)) << seed << ": " << *wrong.begin() << status;
+        EXPECT_EQ(MetadataOf(status)["names"], *wrong.begin()) << seed << ": " << status;
+        const std::string ranks = ", " + MetadataOf(status)["ranks"] + ", ";
+        if (one_rank && ranks.find(" more") == std::string::npos) {
+          EXPECT_NE(ranks.find(", " + std::to_string(*rank) + ", "), std::string::npos) << seed << ": " << status;
+        }
+        ++found;
+      }
+    }
+  }
+  EXPECT_GT(found, 3 * seeds);
+  std::printf("%d faults of loads were found\n", static_cast<int>(found));
 }
 
 TEST(FingerprintCheckTest, RandomLayouts) {

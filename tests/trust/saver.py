@@ -98,3 +98,17 @@ class Saver:
 
     def __exit__(self, *about):
         self.close()
+
+
+def save_all(saver, states: Iterable[State]) -> dict[int, dict[str, str]]:
+    """Saves the states of a training with a Saver or a Judge. It loads where it has resumed. Returns step -> alarms."""
+    raised = {}
+    before = None
+    for step, state in enumerate(states, 1):
+        if state.resumed:
+            saver.connect()
+            saver.load(before)
+        if alarms := saver.save(step, state):
+            raised[step] = alarms
+        before = state
+    return raised
