@@ -170,7 +170,7 @@ std::string AttemptRecords::Listing::IdentityOf(std::string_view path) const {
 }
 
 absl::StatusOr<Storage::Content> AttemptRecords::LookAt(const std::string& path, const Listing& listing,
-                                                         std::optional<StoredAttempt>& known) {
+                                                        std::optional<StoredAttempt>& known) {
   if (listing.Lacks(path)) {
     const std::string file = storage_.FullPath(path);
     return MakeError(Reason::kFileMissing, absl::StrCat(file, " is not there"), {{"file", file}});
@@ -189,7 +189,7 @@ absl::StatusOr<Storage::Content> AttemptRecords::LookAt(const std::string& path,
 }
 
 absl::StatusOr<StoredAttempt> AttemptRecords::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
-                                                          const std::string& path, const Listing& listing) {
+                                                         const std::string& path, const Listing& listing) {
   std::optional<StoredAttempt> known;
   auto content = LookAt(path, listing, known);
   if (known.has_value()) return Readable(*std::move(known));
@@ -228,8 +228,8 @@ absl::StatusOr<Storage::Content> AttemptRecords::ReadSurely(
 }
 
 absl::StatusOr<Outcome> AttemptRecords::DecodeSurely(std::string_view job, int64_t step, uint32_t attempt,
-                                                      const std::string& path, absl::StatusOr<Storage::Content> first,
-                                                      std::string& identity) {
+                                                     const std::string& path, absl::StatusOr<Storage::Content> first,
+                                                     std::string& identity) {
   identity = first.ok() ? first->identity : "";
   std::optional<Outcome> found;
   CAIRN_ASSIGN_OR_RETURN(const Storage::Content read, ReadSurely(path, std::move(first), [&](const std::string& bytes) {
@@ -242,7 +242,7 @@ absl::StatusOr<Outcome> AttemptRecords::DecodeSurely(std::string_view job, int64
 }
 
 std::optional<StoredAttempt> AttemptRecords::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt,
-                                                           const Listing& listing) {
+                                                          const Listing& listing) {
   const std::string path = DeletionPath(job, step, attempt);
   std::optional<StoredAttempt> known;
   auto content = LookAt(path, listing, known);
@@ -311,18 +311,17 @@ StoredAttempt AttemptRecords::Read(std::string_view job, int64_t step, uint32_t 
 absl::StatusOr<Manifest> AttemptRecords::ReadManifest(std::string_view job, int64_t step, uint32_t attempt,
                                                       const std::string& path) {
   std::string identity;
-  CAIRN_ASSIGN_OR_RETURN(Outcome outcome,
-                         DecodeSurely(job, step, attempt, path,
-                                      storage_.ReadContent(path, kMaxOutcomeBytes, Cache::kUse), identity));
+  CAIRN_ASSIGN_OR_RETURN(
+      Outcome outcome,
+      DecodeSurely(job, step, attempt, path, storage_.ReadContent(path, kMaxOutcomeBytes, Cache::kUse), identity));
   if (auto* manifest = std::get_if<Manifest>(&outcome)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(step)}, {"file", path}});
 }
 
 absl::StatusOr<std::string> AttemptRecords::ReadBytes(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(
-      Storage::Content read,
-      ReadSurely(path, storage_.ReadContent(path, kMaxOutcomeBytes, Cache::kUse), CheckOutcome));
+  CAIRN_ASSIGN_OR_RETURN(Storage::Content read,
+                         ReadSurely(path, storage_.ReadContent(path, kMaxOutcomeBytes, Cache::kUse), CheckOutcome));
   return std::move(read.bytes);
 }
 

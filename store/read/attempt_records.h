@@ -24,9 +24,9 @@ namespace cairn {
 // Larger outcomes are not read.
 inline constexpr uint64_t kMaxOutcomeBytes = uint64_t{1} << 30;
 
-// Only reads, but for KeepIndex. Thread-safe; every method blocks on storage. A record that was read, damaged or not, is
-// remembered by the identity of its file, so a file that was written anew is read anew. A record counts as damaged if it
-// was read twice, the second time past all caches, and gave the same bytes. If it gave other bytes, that is a
+// Only reads, but for KeepIndex. Thread-safe; every method blocks on storage. A record that was read, damaged or not,
+// is remembered by the identity of its file, so a file that was written anew is read anew. A record counts as damaged
+// if it was read twice, the second time past all caches, and gave the same bytes. If it gave other bytes, that is a
 // STORAGE_ERROR, which is not remembered.
 class AttemptRecords {
  public:
@@ -59,9 +59,9 @@ class AttemptRecords {
 
   // Reads the record of one attempt. StoredAttempt::directory is not set. What cannot be read counts as damaged.
   StoredAttempt Read(std::string_view job, int64_t step, uint32_t attempt, const Listing& listing = Listing());
-  // Reads all of the manifest at `path`, an outcome or a repaired manifest of the attempt. NOT_FOUND (NOT_COMMITTED): it
-  // is no manifest. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW). Else the errors of
-  // storage.
+  // Reads all of the manifest at `path`, an outcome or a repaired manifest of the attempt. NOT_FOUND (NOT_COMMITTED):
+  // it is no manifest. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW). Else the
+  // errors of storage.
   absl::StatusOr<Manifest> ReadManifest(std::string_view job, int64_t step, uint32_t attempt, const std::string& path);
   // Returns the bytes of the same, after a look at their checksum. Fails as ReadManifest.
   absl::StatusOr<std::string> ReadBytes(const std::string& path);
