@@ -58,7 +58,7 @@ class AttemptRecords {
   explicit AttemptRecords(Storage& storage) : storage_(storage) {}
 
   // Reads the record of one attempt. StoredAttempt::directory is not set. What cannot be read counts as damaged.
-  StoredAttempt Read(std::string_view job, int64_t step, uint32_t attempt, const Listing& listing = Listing());
+  StoredAttempt Read(std::string_view job, int64_t step, uint32_t attempt, const Listing& listing);
   // Reads all of the manifest at `path`, an outcome or a repaired manifest of the attempt. NOT_FOUND (NOT_COMMITTED):
   // it is no manifest. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW). Else the
   // errors of storage.

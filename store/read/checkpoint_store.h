@@ -54,7 +54,7 @@ class CheckpointStore {
       std::string_view job, const std::optional<std::vector<int64_t>>& among = std::nullopt);
   // Reads the record of one attempt anew. StoredAttempt::directory is not set.
   StoredAttempt ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
-    return records_.Read(job, step, attempt);
+    return records_.Read(job, step, attempt, AttemptRecords::Listing());
   }
 
   // Reads the manifest of a step, or of the latest committed one that is not superseded. NOT_FOUND (NOT_COMMITTED): the
