@@ -132,11 +132,11 @@ void MirrorJob::Join(absl::Time now) {
     absl::Status why = WhyClosed(step, *mirror, job_, address_);
     if (why.ok()) continue;
     failed_[step.step] = {.attempt = step.attempt,
-                              .error = std::move(why),
-                              .for_good = true,
-                              .next_try = absl::InfiniteFuture(),
-                              .rest = {},
-                              .is_closed = true};
+                          .error = std::move(why),
+                          .for_good = true,
+                          .next_try = absl::InfiniteFuture(),
+                          .rest = {},
+                          .is_closed = true};
   }
   work_ = WorkOf(steps, rule_);
   steps_ = std::move(steps);
@@ -154,7 +154,8 @@ void MirrorJob::NoteFailure(int64_t step, uint32_t attempt, const absl::Status& 
 }
 
 bool MirrorJob::NoteChecked(int64_t number, const absl::Status& whole, absl::Time now) {
-  const auto step = std::find_if(steps_.begin(), steps_.end(), [&](const MirrorStep& one) { return one.step == number; });
+  const auto step =
+      std::find_if(steps_.begin(), steps_.end(), [&](const MirrorStep& one) { return one.step == number; });
   if (step == steps_.end()) return false;
   step->copy_damaged = !whole.ok();
   if (step->copy == MirrorStep::Copy::kOnlyThere) looked_[number] = now;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/process/log.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "store/mirror/mirror_listing.h"
@@ -197,10 +198,14 @@ void MirrorView::NoteFailure(const Copy& copy, uint32_t attempt, const absl::Sta
   if (for_good) ++counts_.failures;
 }
 
-bool MirrorView::NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now) {
-  MutexLock lock(mutex_);
-  MirrorJob* seen = Of(copy.job);
-  return seen != nullptr && seen->NoteChecked(copy.step, whole, now);
+void MirrorView::NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now) {
+  {
+    MutexLock lock(mutex_);
+    MirrorJob* seen = Of(copy.job);
+    if (seen == nullptr || !seen->NoteChecked(copy.step, whole, now)) return;
+  }
+  Log(LogLevel::kError, "mirror_copy_damaged",
+      {{"job", copy.job}, {"step", copy.step}, {"mirror", address_}, {"error", whole}});
 }
 
 void MirrorView::NoteLooked(const Copy& copy, absl::Time now) {

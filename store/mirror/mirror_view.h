@@ -88,8 +88,8 @@ class MirrorView {
   void NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good, absl::Time now,
                    absl::Duration rest, absl::Duration longest);
   // Somebody has looked at the files of the step's copy, at `now`: it is whole, or `whole` says what is damaged.
-  // Returns true if the damage was not known.
-  bool NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now);
+  // The log tells damage that was not known.
+  void NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now);
   // Somebody has looked at the files of a copy that only the mirror has, and could not read them.
   void NoteLooked(const Copy& copy, absl::Time now);
   // Returns the steps that only the mirror has and at whose files nobody has looked for hours, ascending.
