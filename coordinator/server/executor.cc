@@ -188,7 +188,7 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
 
 PutAnswer Executor::Run(const std::string& job, const PutOutcome& action) {
   PutAnswer answer = attempts_.Put(job, action);
-  if (mirror_ != nullptr && answer.standing.ok() && answer.standing->stands()) mirror_->Look(job);
+  if (mirror_ != nullptr && answer.standing.ok() && answer.standing->stands()) mirror_->Look(job, {action.step});
   return answer;
 }
 
@@ -228,7 +228,10 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
     const std::optional<MirrorStep> seen = mirror_->view().Find(job, deletion->step);
     changed->mirror_follows = seen.has_value() && seen->mirrored != 0;
   }
-  mirror_->Look(job);
+  std::vector<int64_t> steps;
+  if (pin != nullptr) steps.push_back(pin->step);
+  if (tag != nullptr) steps.push_back(*tag->step);
+  mirror_->Look(job, steps);
   return changed;
 }
 

@@ -27,14 +27,13 @@ Mirror::Mirror(MirrorOptions options, CheckpointStore& root, const Clock& clock)
       view_(options_.address, options_.rule, options_.patience),
       turns_(clock),
       orders_(clock),
-      reader_(place_, root, view_, options_.patience, clock, [this](const std::string& job) { Look(job); }),
-      marks_(root.storage(), orders_, clock, options_.mark_root, [this](const std::string& job) { Look(job); }),
-      upkeep_(root, view_, reader_, options_.rule.keep_last, clock.SteadyNow() + options_.settle, clock,
-              [this](const std::string& job) { Look(job); }),
-      changes_(place_, root, view_, reader_, turns_, options_.patience, clock,
-               [this](const std::string& job) { Look(job); }),
+      look_([this](const std::string& job, const std::vector<int64_t>& steps) { Look(job, steps); }),
+      reader_(place_, root, view_, options_.patience, clock, look_),
+      marks_(root.storage(), view_, orders_, clock, options_.mark_root, look_),
+      upkeep_(root, view_, reader_, options_.rule.keep_last, clock.SteadyNow() + options_.settle, clock, look_),
+      changes_(place_, root, view_, reader_, turns_, options_.patience, clock, look_),
       copier_(place_, root, view_, turns_, {options_.first_retry, options_.longest_retry, options_.step_retry}, clock,
-              [this](const std::string& job) { Look(job); }) {}
+              look_) {}
 
 Mirror::~Mirror() {
   for (std::thread* thread : {&looking_, &copying_}) {
@@ -87,6 +86,12 @@ bool Mirror::Stop(absl::Duration patience) {
 }
 
 void Mirror::Look(const std::string& job) {
+  view_.NoteAnyChanged(job, clock_.SteadyNow());
+  Look(job, {});
+}
+
+void Mirror::Look(const std::string& job, const std::vector<int64_t>& steps) {
+  for (const int64_t step : steps) view_.NoteChanged(job, step, clock_.SteadyNow());
   MutexLock lock(mutex_);
   if (std::find(due_.begin(), due_.end(), job) == due_.end()) due_.push_back(job);
   changed_.NotifyAll();
@@ -211,7 +216,9 @@ std::optional<std::string> Mirror::TakeDue() {
 absl::Status Mirror::Work(bool& worked) {
   const std::shared_ptr<const MirrorPlace::Held> before = place_->held();
   const auto held = place_->Hold();
+  const bool is_new = held.ok() && place_->held() != before;
   if (before != nullptr && place_->held() != before) copier_.Interrupt();
+  if (is_new) view_.NoteAnyJobChanged(clock_.SteadyNow());
   CAIRN_RETURN_IF_ERROR(held.status());
   if (!jobs_found_) CAIRN_RETURN_IF_ERROR(LookForJobs(**held));
   jobs_found_ = true;
@@ -229,9 +236,10 @@ absl::Status Mirror::Work(bool& worked) {
 
 absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& job) {
   const Turns::Turn turn(turns_, "");
-  const absl::Time began = clock_.SteadyNow();
-  CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, reader_.ReadBoth(*held.side, job));
-  const MirrorWork work = view_.Note(job, records, began, clock_.SteadyNow());
+  CAIRN_ASSIGN_OR_RETURN(MirrorReading reading,
+                         reader_.ReadBoth(*held.side, job, view_.ToRead(job, clock_.SteadyNow())));
+  view_.Note(job, std::move(reading), clock_.SteadyNow());
+  const auto [records, work] = view_.RecordsOf(job);
   view_.BeginAsking();
   // Deletions come before marks that are to be set, because they make room.
   MirrorMarks::Marks taken;
@@ -241,7 +249,7 @@ absl::Status Mirror::LookAt(const MirrorPlace::Held& held, const std::string& jo
   undone.Update(upkeep_.Clean(held, job, records, work));
   undone.Update(marks_.Copy(held, job, records, taken));
   if (undone.ok() || stop_) return absl::OkStatus();
-  view_.LookBy(job, clock_.SteadyNow() + options_.longest_retry);
+  view_.NoteAnyChanged(job, clock_.SteadyNow() + options_.longest_retry);
   if (view_.NoteUndone(job, OfMirror(undone))) {
     Log(LogLevel::kWarn, "mirror_failed", {{"mirror", options_.address}, {"job", job}, {"error", undone}});
   }

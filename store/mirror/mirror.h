@@ -75,8 +75,10 @@ class Mirror {
   // `patience`; then nothing that it uses may be destroyed. Idempotent.
   bool Stop(absl::Duration patience);
 
-  // Something of the job may have changed at the root: looks at it soon. Does not block.
+  // Something of the job may have changed at the root: looks at all of it soon. Does not block.
   void Look(const std::string& job);
+  // Does the same if only these steps may have changed: the look costs as much as they do.
+  void Look(const std::string& job, const std::vector<int64_t>& steps);
 
   // The root has deleted these attempts of the job, durably: it is known from here on. Does not block.
   void NoteDeleted(const std::string& job, const std::vector<StoredAttempt>& deleted);
@@ -118,6 +120,7 @@ class Mirror {
   // a step.
   Turns turns_;
   Turns orders_;
+  const LookSoon look_;
   MirrorReader reader_;
   MirrorMarks marks_;
   MirrorUpkeep upkeep_;

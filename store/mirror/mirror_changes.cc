@@ -108,10 +108,14 @@ absl::StatusOr<std::optional<ChangedSteps>> MirrorChanges::Change(const std::str
     changed = deletions.Tag(job, *tag);
   }
   if (!changed.ok()) return Annotate(changed.status(), absl::StrCat("at the mirror ", place_->address()));
-  const absl::Time changed_at = clock_.SteadyNow();
-  CAIRN_ASSIGN_OR_RETURN(MirrorRecords records, reader_.ReadBoth(**opened, job));
-  view_.Note(job, std::move(records), changed_at, clock_.SteadyNow());
-  look_(job);
+  std::vector<int64_t> steps = changed->untagged;
+  steps.push_back(*step);
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  // Whoever asks now is to see it.
+  CAIRN_ASSIGN_OR_RETURN(MirrorReading reading, reader_.ReadBoth(**opened, job, steps));
+  view_.Note(job, std::move(reading), clock_.SteadyNow());
+  look_(job, steps);
   changed->only_at_mirror = true;
   return *std::move(changed);
 }

@@ -25,11 +25,9 @@ namespace cairn {
 // Thread-safe.
 class MirrorChanges {
  public:
-  // Whoever changes records at the mirror has the one turn of `turns`. `look`: asks for the job's next look; it must
-  // not block. All references must outlive the object.
+  // Whoever changes records at the mirror has the one turn of `turns`. All references must outlive the object.
   MirrorChanges(std::shared_ptr<MirrorPlace> place, CheckpointStore& root, MirrorView& view, MirrorReader& reader,
-                Turns& turns, absl::Duration patience, const Clock& clock,
-                std::function<void(const std::string& job)> look)
+                Turns& turns, absl::Duration patience, const Clock& clock, LookSoon look)
       : place_(std::move(place)),
         root_(root),
         view_(view),
@@ -57,7 +55,7 @@ class MirrorChanges {
   Turns& turns_;
   const absl::Duration patience_;
   const Clock& clock_;
-  const std::function<void(const std::string& job)> look_;
+  const LookSoon look_;
 };
 
 }  // namespace cairn

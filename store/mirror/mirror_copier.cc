@@ -28,7 +28,7 @@ bool MirrorCopier::CopyNext(absl::Time& next) {
   if (stopped_) interrupted_ = true;
   const absl::Status copied = WithMemory("to copy a step", [&] { return Copy(*held, *copy); });
   if (!copied.ok()) view_.EndCopy(copied, clock_.SteadyNow());
-  look_(copy->job);
+  look_(copy->job, {copy->step});
   next = clock_.SteadyNow();
   if (copied.ok()) {
     if (!told_.empty()) Log(LogLevel::kInfo, "mirror_resumed", {{"mirror", place_->address()}});

@@ -29,10 +29,10 @@ struct CopyRests {
 // For one thread, but for Interrupt.
 class MirrorCopier {
  public:
-  // `place` is held by another thread. Whoever begins to copy a step has the one turn of `turns`. `look`: asks for the
-  // job's next look; it must not block. All references must outlive the object.
+  // `place` is held by another thread. Whoever begins to copy a step has the one turn of `turns`. All references must
+  // outlive the object.
   MirrorCopier(std::shared_ptr<MirrorPlace> place, CheckpointStore& root, MirrorView& view, Turns& turns,
-               const CopyRests& rests, const Clock& clock, std::function<void(const std::string& job)> look)
+               const CopyRests& rests, const Clock& clock, LookSoon look)
       : place_(std::move(place)),
         root_(root),
         view_(view),
@@ -62,7 +62,7 @@ class MirrorCopier {
   Turns& turns_;
   const CopyRests rests_;
   const Clock& clock_;
-  const std::function<void(const std::string& job)> look_;
+  const LookSoon look_;
   std::atomic<bool> stopped_ = false;
   std::atomic<bool> interrupted_ = false;  // the copy under way has no lock any more, or the mirror ends
   std::atomic<uint64_t> bytes_done_ = 0;

@@ -1,12 +1,15 @@
 #include "store/mirror/mirror_job.h"
 
+#include <cstddef>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
-// A job is looked at so often though nothing is known to have changed: somebody may have changed the mirror.
+// All steps of a job are read so often though nothing is known to have changed: somebody may have changed the mirror.
 constexpr absl::Duration kLookEach = absl::Minutes(10);
 // A step whose records could not be read is looked at again after so long.
 constexpr absl::Duration kUnreadRetry = absl::Seconds(10);
@@ -14,6 +17,18 @@ constexpr absl::Duration kUnreadRetry = absl::Seconds(10);
 constexpr absl::Duration kCheckedFor = absl::Minutes(1);
 // So often it is looked at the files of a copy that only the mirror has.
 constexpr absl::Duration kFilesEach = absl::Hours(6);
+
+// Of more steps, all are read: that takes as long, because they are read at once.
+constexpr size_t kMostRead = 64;
+
+// Puts `read`, the records of `steps`, in the place of those that were known. All ascend.
+void Replace(std::vector<StepRecord>& known, const std::vector<int64_t>& steps, std::vector<StepRecord> read) {
+  std::erase_if(known, [&](const StepRecord& one) { return std::binary_search(steps.begin(), steps.end(), one.step); });
+  const auto middle = static_cast<std::ptrdiff_t>(known.size());
+  std::move(read.begin(), read.end(), std::back_inserter(known));
+  std::inplace_merge(known.begin(), known.begin() + middle, known.end(),
+                     [](const StepRecord& a, const StepRecord& b) { return a.step < b.step; });
+}
 
 bool Contains(const std::vector<int64_t>& steps, int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -40,13 +55,34 @@ absl::Status WhyClosed(const MirrorStep& step, const StepRecord& mirror, const s
 
 }  // namespace
 
-void MirrorJob::Note(MirrorRecords records, absl::Time began, absl::Time now) {
-  next_look_ = now + kLookEach;
+void MirrorJob::Note(MirrorReading reading, absl::Time now) {
+  if (reading.began < began_) return;
+  began_ = reading.began;
+  const auto was_read = [&](int64_t step) {
+    return !reading.steps.has_value() || std::binary_search(reading.steps->begin(), reading.steps->end(), step);
+  };
+  std::erase_if(changed_, [&](const auto& one) { return one.second < began_ && was_read(one.first); });
+  std::erase_if(changes_, [&](const Change& change) { return change.time < began_ && was_read(change.step); });
+  for (const Change& change : changes_) {
+    if (was_read(change.step)) Apply(change, reading.records);
+  }
+  if (reading.steps.has_value()) {
+    Replace(records_.root, *reading.steps, std::move(reading.records.root));
+    Replace(records_.mirror, *reading.steps, std::move(reading.records.mirror));
+  } else {
+    records_ = std::move(reading.records);
+    if (all_by_ <= began_) all_by_ = now + kLookEach;
+  }
+  next_look_ = std::max(now, all_by_);
   undone_ = absl::OkStatus();
-  std::erase_if(changes_, [&](const Change& change) { return change.time < began; });
-  for (const Change& change : changes_) Apply(change, records);
-  records_ = std::move(records);
   Join(now);
+}
+
+std::optional<std::vector<int64_t>> MirrorJob::ToRead(absl::Time now) const {
+  if (all_by_ <= now || changed_.size() > kMostRead) return std::nullopt;
+  std::vector<int64_t> steps;
+  for (const auto& [step, time] : changed_) steps.push_back(step);
+  return steps;
 }
 
 bool MirrorJob::Apply(const Change& change, MirrorRecords& records) {
@@ -84,11 +120,13 @@ void MirrorJob::NoteDeleted(int64_t step, uint32_t attempt, bool by_rules, absl:
   deleted.step = step;
   deleted.attempt = attempt;
   deleted.deleted_by_rules = by_rules;
+  NoteChanged(step, now);
   Take({step, std::move(deleted), /*at_root=*/true, now});
 }
 
 void MirrorJob::NoteCopied(int64_t step, absl::Time now) {
   damaged_.erase(step);
+  NoteChanged(step, now);
   const StepRecord* root = FindStep(records_.root, step);
   const StoredAttempt* commit = root == nullptr ? nullptr : root->deciding();
   if (commit != nullptr && commit->stands()) Take({step, *commit, /*at_root=*/false, now});
@@ -124,7 +162,10 @@ void MirrorJob::Join(absl::Time now) {
   for (MirrorStep& step : steps) {
     const auto failed = failed_.find(step.step);
     step.uncopyable = failed != failed_.end() && failed->second.for_good && failed->second.next_try > now;
-    if (step.unread) next_look_ = std::min(next_look_, now + kUnreadRetry);
+    if (step.unread) {
+      next_look_ = std::min(next_look_, now + kUnreadRetry);
+      NoteChanged(step.step, now);
+    }
     const StepRecord* mirror = FindStep(records_.mirror, step.step);
     if (step.copy == MirrorStep::Copy::kOnlyThere && !step.at_root) only_there_[step.step] = *mirror;
     if (step.damaged_there || step.other_there) useless_there_[step.step] = *mirror;

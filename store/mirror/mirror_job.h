@@ -26,6 +26,13 @@ struct MirrorRecords {
   std::vector<StepRecord> mirror;
 };
 
+// What was read of a job.
+struct MirrorReading {
+  absl::Time began;
+  std::optional<std::vector<int64_t>> steps;  // what was read, ascending; unset: all steps
+  MirrorRecords records;                      // of these; what is not there stands at neither place
+};
+
 // Not thread-safe.
 class MirrorJob {
  public:
@@ -33,9 +40,20 @@ class MirrorJob {
   MirrorJob(std::string job, std::string address, const MirrorRule& rule)
       : job_(std::move(job)), address_(std::move(address)), rule_(rule) {}
 
-  // Puts down at `now` what was read from `began` on. What NoteDeleted and NoteCopied have said after `began` counts
-  // more. The job is due again after a while.
-  void Note(MirrorRecords records, absl::Time began, absl::Time now);
+  // Puts down at `now` what was read. What NoteDeleted and NoteCopied have said after it began counts more, and so does
+  // all of a reading that began later. The job is due again after a while.
+  void Note(MirrorReading reading, absl::Time now);
+  // Returns the steps that a look at `now` is to read, ascending: those that may have changed since they were read.
+  // Nothing: all steps, because somebody else may have changed any of them.
+  std::optional<std::vector<int64_t>> ToRead(absl::Time now) const;
+  // Something may have changed the records of the step, at `now`.
+  void NoteChanged(int64_t step, absl::Time now) { changed_[step] = now; }
+  // Something may have changed the records of any step: the next look is at `time` or before, and from then on it reads
+  // all.
+  void NoteAnyChanged(absl::Time time) {
+    all_by_ = std::min(all_by_, time);
+    LookBy(time);
+  }
   // The root has lost this commit, at `now`: a person has deleted it, or rules have.
   void NoteDeleted(int64_t step, uint32_t attempt, bool by_rules, absl::Time now);
   // The mirror has the root's commit of the step, whole, at `now`.
@@ -57,6 +75,7 @@ class MirrorJob {
   void LookBy(absl::Time time) { next_look_ = std::min(next_look_, time); }
   absl::Time next_look() const { return next_look_; }
 
+  const MirrorRecords& records() const { return records_; }
   // The steps of both places, ascending; none if neither place has one.
   const std::vector<MirrorStep>& steps() const { return steps_; }
   // Returns null if neither place has the step.
@@ -138,6 +157,9 @@ class MirrorJob {
   absl::Status undone_;
   std::vector<Change> changes_;  // the latest last
   absl::Time next_look_ = absl::InfiniteFuture();
+  absl::Time all_by_ = absl::InfinitePast();  // the next look reads all from then on
+  absl::Time began_ = absl::InfinitePast();   // MirrorReading::began of the last one
+  std::map<int64_t, absl::Time> changed_;     // steps that may have changed, and when the last change was
 };
 
 }  // namespace cairn

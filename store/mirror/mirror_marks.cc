@@ -28,7 +28,7 @@ void MirrorMarks::Unmark(const std::string& job, int64_t step, const std::string
     MutexLock lock(mutex_);
     if (unmarked_.size() < kMaxUnmarked) unmarked_.emplace(job, step, tag);
   }
-  look_(job);
+  look_(job, {step});
 }
 
 absl::Status MirrorMarks::Take(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
@@ -50,7 +50,7 @@ absl::Status MirrorMarks::Take(const MirrorPlace::Held& held, const std::string&
     absl::Status cleared = set.status();
     if (set.ok() && !set->has_value() && copy != nullptr && (tag.empty() ? copy->pinned : HasTag(*copy, tag))) {
       cleared = marks.Clear(job, step, tag);
-      if (cleared.ok()) look_(job);  // for a copy that the mark had kept
+      if (cleared.ok()) look_(job, {step});  // for a copy that the mark had kept
     }
     undone.Update(cleared);
     if (!cleared.ok()) continue;
@@ -60,6 +60,7 @@ absl::Status MirrorMarks::Take(const MirrorPlace::Held& held, const std::string&
   for (const StepRecord& mirror : records.mirror) {
     const StepRecord* root = FindStep(records.root, mirror.step);
     if (root == nullptr || !MirrorStepOf(root, &mirror).unwanted()) continue;
+    if (mirror.pinned || !mirror.tags.empty()) view_.NoteChanged(job, mirror.step, clock_.SteadyNow());
     if (mirror.pinned) undone.Update(marks.Clear(job, mirror.step, ""));
     for (const std::string& tag : mirror.tags) undone.Update(marks.Clear(job, mirror.step, tag));
   }
@@ -105,6 +106,7 @@ absl::Status MirrorMarks::CopyOne(const MirrorPlace::Held& held, const std::stri
         Annotate(text.status(), absl::StrCat(what, " of ", job, "@", step, " is not copied")),
         {{"next", "The file is at the root: correct it, or take the mark away and set it again. It is tried again."}});
   }
+  view_.NoteChanged(job, step, clock_.SteadyNow());
   if (!text->has_value()) return absl::OkStatus();  // it was taken away meanwhile
   return MarkStore(*held.side->storage, clock_, *held.lock).Set(job, step, tag, **text);
 }
@@ -116,6 +118,7 @@ absl::Status MirrorMarks::CopyToRoot(const std::string& job, int64_t step, const
     MutexLock lock(mutex_);
     if (unmarked_.contains({job, step, tag})) return absl::OkStatus();
   }
+  view_.NoteChanged(job, step, clock_.SteadyNow());
   return tag.empty() ? mark_root_(job, {PinStep{step, true, "pinned at the mirror"}})
                      : mark_root_(job, {TagStep{tag, step}});
 }

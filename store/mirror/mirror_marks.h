@@ -14,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "store/mirror/mirror_job.h"
 #include "store/mirror/mirror_place.h"
+#include "store/mirror/mirror_view.h"
 #include "store/mirror/turns.h"
 #include "store/storage/storage.h"
 #include "store/write/step_requests.h"
@@ -27,11 +28,14 @@ class MirrorMarks {
   using MarkRoot = std::function<absl::Status(const std::string& job, const ChangeSteps& mark)>;
 
   // `root`: the root's storage. Whoever changes pins and tags of a job at the root has its turn of `orders`.
-  // `mark_root` may be null: then the root gets no mark of a copy. `look`: something of the job has changed at the
-  // mirror; it must not block. All references must outlive the object.
-  MirrorMarks(Storage& root, Turns& orders, const Clock& clock, MarkRoot mark_root,
-              std::function<void(const std::string& job)> look)
-      : root_(root), orders_(orders), clock_(clock), mark_root_(std::move(mark_root)), look_(std::move(look)) {}
+  // `mark_root` may be null: then the root gets no mark of a copy. All references must outlive the object.
+  MirrorMarks(Storage& root, MirrorView& view, Turns& orders, const Clock& clock, MarkRoot mark_root, LookSoon look)
+      : root_(root),
+        view_(view),
+        orders_(orders),
+        clock_(clock),
+        mark_root_(std::move(mark_root)),
+        look_(std::move(look)) {}
 
   // A person has taken a tag, or the pin if `tag` is empty, from a step at the root: Take takes it from the copy too.
   // Does not block; call it within the turn in which the mark was taken, so that Copy does not set it again. The wish
@@ -55,10 +59,11 @@ class MirrorMarks {
   absl::Status CopyToRoot(const std::string& job, int64_t step, const std::string& tag);
 
   Storage& root_;
+  MirrorView& view_;
   Turns& orders_;
   const Clock& clock_;
   const MarkRoot mark_root_;
-  const std::function<void(const std::string& job)> look_;
+  const LookSoon look_;
   Mutex mutex_;
   // Jobs, steps and tags.
   std::set<std::tuple<std::string, int64_t, std::string>> unmarked_ ABSL_GUARDED_BY(mutex_);

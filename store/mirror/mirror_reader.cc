@@ -66,17 +66,21 @@ absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> MirrorReader::ToRead(const st
       {{"job", job}, {"next", absl::StrCat("Try again. See whether the storage of ", place_->address(), " answers.")}});
 }
 
-absl::StatusOr<MirrorRecords> MirrorReader::ReadBoth(MirrorPlace::Side& side, const std::string& job) {
-  MirrorRecords records;
-  CAIRN_ASSIGN_OR_RETURN(records.mirror, side.checkpoints.ReadJob(job));
-  auto root = root_.ReadJob(job);
+absl::StatusOr<MirrorReading> MirrorReader::ReadBoth(MirrorPlace::Side& side, const std::string& job,
+                                                     std::optional<std::vector<int64_t>> steps) {
+  MirrorReading reading = {clock_.SteadyNow(), std::move(steps), {}};
+  const auto read = [&](CheckpointStore& from) {
+    return reading.steps.has_value() ? from.ReadSteps(job, *reading.steps) : from.ReadJob(job);
+  };
+  CAIRN_ASSIGN_OR_RETURN(reading.records.mirror, read(side.checkpoints));
+  auto root = read(root_);
   if (!root.ok()) {
     const std::string& name = root_.storage().root();
     return WithMetadata(Annotate(root.status(), absl::StrCat(job, " at the root")),
                         {{"next", absl::StrCat("The coordinator tries again. Look at the storage of ", name, ".")}});
   }
-  records.root = *std::move(root);
-  return records;
+  reading.records.root = *std::move(root);
+  return reading;
 }
 
 absl::StatusOr<MirrorReader::Found> MirrorReader::Find(const std::string& job, int64_t step) {
@@ -95,9 +99,9 @@ absl::StatusOr<MirrorReader::Found> MirrorReader::Find(const std::string& job, i
 absl::StatusOr<MirrorReader::Found> MirrorReader::FindLatest(const std::string& job, bool fallback,
                                                              const std::set<int64_t>& damaged) {
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<MirrorPlace::Side> side, ToRead(job, patience_));
-  const absl::Time began = clock_.SteadyNow();
-  CAIRN_ASSIGN_OR_RETURN(const MirrorRecords records, ReadBoth(*side, job));
-  view_.Note(job, records, began, clock_.SteadyNow());
+  CAIRN_ASSIGN_OR_RETURN(const MirrorReading reading, ReadBoth(*side, job));
+  view_.Note(job, reading, clock_.SteadyNow());
+  const MirrorRecords& records = reading.records;
   const std::vector<MirrorStep> steps = JoinSteps(records.root, records.mirror);
   std::vector<std::pair<int64_t, absl::Status>> passed_over;
   for (size_t i = steps.size(); i-- > 0;) {
@@ -208,11 +212,11 @@ bool MirrorReader::MayRulesDelete(const std::string& job, int64_t step) {
   const StepRecord root = root_.ReadStep(job, step);
   const MirrorStep joined = MirrorStepOf(&root, &there);
   if (joined.copy != MirrorStep::Copy::kSame || joined.unread) {
-    look_(job);
+    look_(job, {step});
     return false;
   }
   view_.NoteChecked({job, step}, whole, clock_.SteadyNow());
-  if (!whole.ok()) look_(job);  // and it is copied again
+  if (!whole.ok()) look_(job, {});  // and it is copied again
   return whole.ok();
 }
 

@@ -28,10 +28,9 @@ namespace cairn {
 // Thread-safe. Nobody waits for storage of the mirror that does not answer: threads of this object's own ask it.
 class MirrorReader {
  public:
-  // The mirror answers within `patience`, or callers are told that it does not. `look`: something of the job has
-  // changed at the mirror; it must not block. All references must outlive the object.
+  // The mirror answers within `patience`, or callers are told that it does not. All references must outlive the object.
   MirrorReader(std::shared_ptr<MirrorPlace> place, CheckpointStore& root, MirrorView& view, absl::Duration patience,
-               const Clock& clock, std::function<void(const std::string& job)> look)
+               const Clock& clock, LookSoon look)
       : place_(std::move(place)),
         root_(root),
         view_(view),
@@ -45,8 +44,9 @@ class MirrorReader {
   // Asks the mirror whether it is there, and returns it. STORAGE_STALLED: it has not answered for `patience`. Else
   // fails as MirrorPlace::ToRead.
   absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> ToRead(const std::string& job, absl::Duration patience);
-  // Reads all steps of the job at both places. The errors of both storages.
-  absl::StatusOr<MirrorRecords> ReadBoth(MirrorPlace::Side& side, const std::string& job);
+  // Reads steps of the job at both places: these, which must ascend, or all. The errors of both storages.
+  absl::StatusOr<MirrorReading> ReadBoth(MirrorPlace::Side& side, const std::string& job,
+                                         std::optional<std::vector<int64_t>> steps = std::nullopt);
 
   struct Found {
     CheckpointStore::ManifestPtr manifest;
@@ -86,7 +86,7 @@ class MirrorReader {
   MirrorView& view_;
   const absl::Duration patience_;
   const Clock& clock_;
-  const std::function<void(const std::string& job)> look_;
+  const LookSoon look_;
   mutable Mutex mutex_;
   std::map<std::pair<std::string, int64_t>, std::weak_ptr<const void>> loads_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Question> question_ ABSL_GUARDED_BY(mutex_);

@@ -9,6 +9,7 @@
 
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/mirror/testing/counted_storage.h"
 #include "store/mirror/testing/stored_step.h"
 #include "store/storage/testing/fake_root_lock.h"
 #include "store/write/deletion_store.h"
@@ -108,6 +109,37 @@ TEST_F(MirrorTest, Look_CommittedSteps_AreCopiedAndARestartGoesOn) {
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_EQ(one_->view().counts().steps_copied, 0u) << "all is there";
   EXPECT_EQ(one_->view().DescribeMirror(kJob).steps_waiting(), 0u);
+}
+
+// One look at all of them asks storage at least four times for each step.
+TEST_F(MirrorTest, Look_WhatHasChangedIsNamed_CostsAsMuchAsThatAndNotAsAllSteps) {
+  constexpr int64_t kSteps = 2'000;
+  constexpr int64_t kCopies = 100;
+  CommitRecords(1, kSteps - kCopies);
+  ASSERT_TRUE(mirror_->MakeDirectories(".cairn").ok());
+  ASSERT_TRUE(mirror_->PutIfAbsent(".cairn/mirror-of", options_.root).ok());
+  std::atomic<uint64_t> calls = 0;
+  CountedStorage root(*root_, calls);
+  CheckpointStore checkpoints(root);
+  options_.open = [&](bool) { return std::make_unique<CountedStorage>(*mirror_, calls); };
+  Mirror mirror(options_, checkpoints, Clock::Real());
+  ASSERT_TRUE(mirror.Start().ok());
+  const auto has = [&](int64_t step) { return mirror.view().Describe(kJob, step).state() == State::MIRRORED; };
+  ASSERT_TRUE(Becomes([&] { return has(1); }));
+  const uint64_t first_look = calls;
+  EXPECT_GE(first_look, 4u * kSteps);
+  for (int64_t step = kSteps - kCopies + 1; step <= kSteps; ++step) {
+    Commit(step);
+    if (step % 10 == 0) {
+      ASSERT_TRUE(root_->PutIfAbsent(PinPath(kJob, step), "note\n").ok());
+    }
+    mirror.Look(kJob, {step});
+    EXPECT_TRUE(Becomes([&] { return has(step); })) << step;
+  }
+  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(kSteps).pinned; }));
+  RecordProperty("calls_for_each_copy", static_cast<int>((calls - first_look) / kCopies));
+  EXPECT_LE(calls - first_look, 100u * kCopies) << "a copy of two files takes some fifty";
+  EXPECT_TRUE(mirror.Stop(absl::Seconds(20)));
 }
 
 TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
@@ -462,12 +494,12 @@ TEST_F(MirrorTest, NoteDeleted_ByRules_IsKnownBeforeTheNextLook) {
   before.root = {checkpoints_.ReadStep(kJob, 2)};
   before.mirror = {AtMirrorNow(2)};
   const absl::Time began = absl::UnixEpoch() + absl::Seconds(10);
-  view.Note(kJob, before, began, began);
+  view.Note(kJob, {began, std::nullopt, before}, began);
   view.NoteDeleted(kJob, 2, 1, /*by_rules=*/true, began + absl::Seconds(2));
   EXPECT_EQ(view.OnlyThere(kJob).size(), 1u);
-  view.Note(kJob, before, began + absl::Seconds(1), began + absl::Seconds(3));
+  view.Note(kJob, {began + absl::Seconds(1), std::nullopt, before}, began + absl::Seconds(3));
   EXPECT_EQ(view.OnlyThere(kJob).size(), 1u) << "it began before the deletion";
-  view.Note(kJob, before, began + absl::Seconds(3), began + absl::Seconds(4));
+  view.Note(kJob, {began + absl::Seconds(3), std::nullopt, before}, began + absl::Seconds(4));
   EXPECT_TRUE(view.OnlyThere(kJob).empty()) << "it began after it";
 }
 

@@ -42,7 +42,7 @@ absl::Status MirrorUpkeep::DeleteOutdated(const MirrorPlace::Held& held, const s
   if (work.outdated.empty()) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(const bool whole, NewestAreWhole(held, job, records));
   if (!whole) {  // which is known now
-    look_(job);
+    look_(job, {});
     return absl::OkStatus();
   }
   absl::Status undone;
@@ -86,7 +86,7 @@ absl::Status MirrorUpkeep::DeleteCopy(const MirrorPlace::Held& held, const std::
   }
   if (!deleted.ok() && !HasReason(deleted, Reason::kNotCommitted)) return deleted;
   Log(LogLevel::kInfo, "mirror_deleted", {{"job", job}, {"step", action.step}, {"cause", action.cause}});
-  look_(job);  // to remove the files
+  look_(job, {action.step});  // to remove the files
   return absl::OkStatus();
 }
 
@@ -128,7 +128,7 @@ absl::Status MirrorUpkeep::Clean(const MirrorPlace::Held& held, const std::strin
     DeletionStore deletions(*held.side->storage, held.side->checkpoints, clock_, *held.lock);
     const auto changed = deletions.Delete(job, DeleteReplaced{step.step});
     undone.Update(changed.status());
-    if (changed.ok() && !changed->deleted.empty()) look_(job);
+    if (changed.ok() && !changed->deleted.empty()) look_(job, {step.step});
   }
   return undone;
 }
@@ -145,7 +145,7 @@ absl::Status MirrorUpkeep::CleanAttempt(const MirrorPlace::Held& held, const std
     }
     DeletionStore deletions(storage, held.side->checkpoints, clock_, *held.lock);
     const absl::Status removed = deletions.Remove(job, step.step, attempt.attempt, std::nullopt);
-    if (removed.ok()) look_(job);
+    if (removed.ok()) look_(job, {step.step});
     return HasReason(removed, Reason::kLastCheckpoint) ? absl::OkStatus() : removed;
   }
   if (!attempt.unfinished || !attempt.directory || !Contains(work.clean, step.step)) return absl::OkStatus();
@@ -154,6 +154,7 @@ absl::Status MirrorUpkeep::CleanAttempt(const MirrorPlace::Held& held, const std
   CAIRN_RETURN_IF_ERROR(held.lock->Check());
   // A copy that was under way when the records were read may have ended since.
   if (!held.side->checkpoints.ReadAttempt(job, step.step, attempt.attempt).unfinished) return absl::OkStatus();
+  view_.NoteChanged(job, step.step, clock_.SteadyNow());
   CAIRN_RETURN_IF_ERROR(storage.RemoveUnfinished({directory, StepDirectory(job, step.step)}, held.lock->began()));
   return storage.RemoveAll(directory);
 }

@@ -25,10 +25,10 @@ namespace cairn {
 // For the thread that looks at the jobs, while it has the mirror's turn.
 class MirrorUpkeep {
  public:
-  // `keep_last`: MirrorRule::keep_last. Files of deleted copies stay until `removes_from` by `clock`. `look`: asks for
-  // the job's next look; it must not block. All references must outlive the object.
+  // `keep_last`: MirrorRule::keep_last. Files of deleted copies stay until `removes_from` by `clock`. All references
+  // must outlive the object.
   MirrorUpkeep(CheckpointStore& root, MirrorView& view, const MirrorReader& reader, int64_t keep_last,
-               absl::Time removes_from, const Clock& clock, std::function<void(const std::string& job)> look)
+               absl::Time removes_from, const Clock& clock, LookSoon look)
       : root_(root),
         view_(view),
         reader_(reader),
@@ -64,7 +64,7 @@ class MirrorUpkeep {
   const int64_t keep_last_;
   const absl::Time removes_from_;
   const Clock& clock_;
-  const std::function<void(const std::string& job)> look_;
+  const LookSoon look_;
 };
 
 }  // namespace cairn

@@ -75,11 +75,45 @@ void MirrorView::AwaitSeen(const std::string& job, absl::Duration patience) cons
   }
 }
 
-MirrorWork MirrorView::Note(const std::string& job, MirrorRecords records, absl::Time began, absl::Time now) {
+std::optional<std::vector<int64_t>> MirrorView::ToRead(const std::string& job, absl::Time now) const {
   MutexLock lock(mutex_);
+  const MirrorJob* seen = Of(job);
+  return seen == nullptr ? std::nullopt : seen->ToRead(now);
+}
+
+void MirrorView::NoteChanged(const std::string& job, int64_t step, absl::Time now) {
+  MutexLock lock(mutex_);
+  MirrorJob* seen = Of(job);
+  if (seen == nullptr) changed_unseen_ = std::max(changed_unseen_, now);
+  if (seen != nullptr) seen->NoteChanged(step, now);
+}
+
+void MirrorView::NoteAnyChanged(const std::string& job, absl::Time time) {
+  MutexLock lock(mutex_);
+  MirrorJob* seen = Of(job);
+  if (seen == nullptr) changed_unseen_ = std::max(changed_unseen_, time);
+  if (seen != nullptr) seen->NoteAnyChanged(time);
+}
+
+void MirrorView::NoteAnyJobChanged(absl::Time now) {
+  MutexLock lock(mutex_);
+  for (auto& [job, seen] : seen_) seen.NoteAnyChanged(now);
+}
+
+std::pair<MirrorRecords, MirrorWork> MirrorView::RecordsOf(const std::string& job) const {
+  MutexLock lock(mutex_);
+  const MirrorJob* seen = Of(job);
+  return seen == nullptr ? std::pair<MirrorRecords, MirrorWork>() : std::pair(seen->records(), seen->work());
+}
+
+void MirrorView::Note(const std::string& job, MirrorReading reading, absl::Time now) {
+  MutexLock lock(mutex_);
+  const bool is_new = Of(job) == nullptr;
+  if (is_new && reading.steps.has_value()) return;
+  const absl::Time began = reading.began;
   MirrorJob& seen = seen_.try_emplace(job, job, address_, rule_).first->second;
-  seen.Note(std::move(records), began, now);
-  MirrorWork work = seen.work();
+  seen.Note(std::move(reading), now);
+  if (is_new && changed_unseen_ >= began) seen.NoteAnyChanged(now);
   unlooked_.erase(job);
   empty_.erase(job);
   if (seen.steps().empty()) {  // anybody may name a job
@@ -88,7 +122,6 @@ MirrorWork MirrorView::Note(const std::string& job, MirrorRecords records, absl:
     empty_.insert(job);
   }
   changed_.NotifyAll();
-  return work;
 }
 
 void MirrorView::NoteDeleted(const std::string& job, int64_t step, uint32_t attempt, bool by_rules, absl::Time now) {
@@ -178,6 +211,9 @@ void MirrorView::BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<u
 
 void MirrorView::EndCopy(const absl::Status& status, absl::Time now) {
   MutexLock lock(mutex_);
+  if (copying_.has_value()) {
+    if (MirrorJob* seen = Of(copying_->copy.job)) seen->NoteChanged(copying_->copy.step, now);
+  }
   if (status.ok() && copying_.has_value()) {
     ++counts_.steps_copied;
     counts_.bytes_copied += copying_->bytes;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -31,6 +32,9 @@ struct MirrorCounts {
   bool reachable = false;
 };
 
+// Asks for a look at a job soon, because these steps may have changed. Does not block.
+using LookSoon = std::function<void(const std::string& job, const std::vector<int64_t>& steps)>;
+
 // Thread-safe. Never waits for storage.
 class MirrorView {
  public:
@@ -51,9 +55,17 @@ class MirrorView {
   // Waits until the job was seen, or the mirror has failed; for `patience` at most.
   void AwaitSeen(const std::string& job, absl::Duration patience) const;
 
-  // Puts down at `now` what was read of a job from `began` on, and returns what is to be done. What NoteDeleted and
-  // EndCopy have said after `began` counts more. The job is due again after a while.
-  MirrorWork Note(const std::string& job, MirrorRecords records, absl::Time began, absl::Time now);
+  // MirrorJob::ToRead; nothing for a job that was not seen.
+  std::optional<std::vector<int64_t>> ToRead(const std::string& job, absl::Time now) const;
+  // MirrorJob::Note. It ignores some steps of a job that was not seen.
+  void Note(const std::string& job, MirrorReading reading, absl::Time now);
+  // MirrorJob::NoteChanged and NoteAnyChanged. Of a job that was not seen, all is read anyway.
+  void NoteChanged(const std::string& job, int64_t step, absl::Time now);
+  void NoteAnyChanged(const std::string& job, absl::Time time);
+  // Another process may have been the mirror's writer: all jobs are read anew, from `now` on.
+  void NoteAnyJobChanged(absl::Time now);
+  // Returns what was read of the job, with the changes since, and what is to be done.
+  std::pair<MirrorRecords, MirrorWork> RecordsOf(const std::string& job) const;
   // A look at the job has failed at `now`. It is due again after `rest`, and after twice as long each further time, up
   // to `longest`. Returns true if `error` was not known.
   bool NoteUnlooked(const std::string& job, const absl::Status& error, absl::Time now, absl::Duration rest,
@@ -151,6 +163,8 @@ class MirrorView {
   absl::Time asked_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::map<std::string, MirrorJob> seen_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Unlooked> unlooked_ ABSL_GUARDED_BY(mutex_);
+  // When a job that was not seen has changed last. A first reading that began before may lack the change.
+  absl::Time changed_unseen_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::set<std::string> empty_ ABSL_GUARDED_BY(mutex_);  // jobs of which neither place has a step
   std::string last_copied_ ABSL_GUARDED_BY(mutex_);      // the job that had its turn last
   struct Copying {

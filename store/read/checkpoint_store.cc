@@ -83,15 +83,21 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadSteps(std::string_v
   const int at_once = storage_.CallsAtOnce();
   // A step is read soon after it was listed.
   const size_t most = at_once == 1 ? 1 : kStepsListedAtOnce;
-  std::vector<StepRecord> records(steps.size());
+  std::vector<StepRecord> read(steps.size());
   for (size_t begin = 0; begin < steps.size(); begin += most) {
     std::vector<std::string> names;
     for (size_t i = begin; i < std::min(begin + most, steps.size()); ++i) names.push_back(StepName(steps[i]));
     const auto lists = storage_.ListEach(job, names);
     CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to read checkpoints", names.size(), at_once, [&](size_t i, int) {
-      records[begin + i] = ReadListed(job, steps[begin + i], lists[i]);
+      read[begin + i] = ReadListed(job, steps[begin + i], lists[i]);
       return absl::OkStatus();
     }));
+  }
+  std::vector<StepRecord> records;
+  for (StepRecord& record : read) {
+    const std::string directory = StepDirectory(job, record.step);
+    if (record.gone && IsListed(directory)) record.unlisted = Hidden(job, record.step, directory);
+    if (!record.attempts.empty() || record.unfinished || !record.unlisted.ok()) records.push_back(std::move(record));
   }
   return records;
 }
@@ -161,14 +167,7 @@ absl::Status CheckpointStore::Hidden(std::string_view job, int64_t step, const s
 absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_view job) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   if (steps.size() >= AttemptRecords::kIndexAfter) records_.ReadIndex(job);
-  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> read, ReadSteps(job, steps));
-  std::vector<StepRecord> records;
-  for (StepRecord& record : read) {
-    const std::string directory = StepDirectory(job, record.step);
-    if (record.gone && IsListed(directory)) record.unlisted = Hidden(job, record.step, directory);
-    if (!record.attempts.empty() || record.unfinished || !record.unlisted.ok()) records.push_back(std::move(record));
-  }
-  return records;
+  return ReadSteps(job, steps);
 }
 
 absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(

@@ -49,6 +49,8 @@ class CheckpointStore {
   StepRecord ReadStep(std::string_view job, int64_t step);
   // Reads all steps of a job that have an attempt, or unfinished files, ascending. Fails as Steps.
   absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
+  // Does the same for these steps, which must ascend.
+  absl::StatusOr<std::vector<StepRecord>> ReadSteps(std::string_view job, const std::vector<int64_t>& steps);
   // Reads the steps that are committed or damaged. With `among`, which must ascend, it reads only these steps.
   absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(
       std::string_view job, const std::optional<std::vector<int64_t>>& among = std::nullopt);
@@ -157,8 +159,6 @@ class CheckpointStore {
   // the steps; an outcome that cannot be made durable counts as damaged.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
   absl::StatusOr<ManifestPtr> Share(const std::string& job, const ManifestFile& file);
-  // Reads steps, by several threads if storage is worth it. Returns one record for each.
-  absl::StatusOr<std::vector<StepRecord>> ReadSteps(std::string_view job, const std::vector<int64_t>& steps);
   StepRecord ReadListed(std::string_view job, int64_t step, const absl::StatusOr<std::vector<Storage::Entry>>& entries);
   // Lists the directory of `path` anew. Returns false only if the list does not have the path's name; an error of
   // storage counts as true.
