@@ -141,7 +141,7 @@ absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAtte
     CAIRN_RETURN_IF_ERROR(CheckNames(job, action, plan));
   }
   if (mirror_ == nullptr) return attempts_.Reserve(job, action);
-  CAIRN_RETURN_IF_ERROR(mirror_->MayReplace(job, action));
+  CAIRN_RETURN_IF_ERROR(mirror_->changes().MayReplace(job, action));
   // A root that was lost had attempts of the same numbers, and the mirror may have them.
   ReserveAttempt above = action;
   above.above = std::max(above.above, mirror_->view().HighestAttempt(job, action.step));
@@ -188,7 +188,7 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
 
 PutAnswer Executor::Run(const std::string& job, const PutOutcome& action) {
   PutAnswer answer = attempts_.Put(job, action);
-  if (mirror_ != nullptr && answer.standing.ok() && answer.standing->stands()) mirror_->Look(job);
+  if (mirror_ != nullptr && answer.standing.ok() && answer.standing->stands()) mirror_->Look(job, {action.step});
   return answer;
 }
 
@@ -202,21 +202,21 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   const auto* deletion = std::get_if<DeleteStep>(&action.change);
   const auto* tag = std::get_if<TagStep>(&action.change);
   const auto* pin = std::get_if<PinStep>(&action.change);
-  std::optional<Mirror::JobOrder> order(std::in_place, *mirror_, job);
+  std::optional<Turns::Turn> order(std::in_place, mirror_->orders(), job);
   absl::StatusOr<ChangedSteps> changed = Change(job, action);
   const bool none = HasReason(changed.status(), Reason::kNotCommitted);
   const bool repeated =
       deletion != nullptr && changed.ok() && changed->deleted.size() == changed->deleted_before.size();
   const bool untags = tag != nullptr && !tag->step.has_value() && changed.ok();
   if (untags) {
-    for (const int64_t step : changed->untagged) mirror_->Unmark(job, step, tag->tag);
+    for (const int64_t step : changed->untagged) mirror_->marks().Unmark(job, step, tag->tag);
   }
-  if (changed.ok() && pin != nullptr && !pin->pinned) mirror_->Unmark(job, pin->step, "");
+  if (changed.ok() && pin != nullptr && !pin->pinned) mirror_->marks().Unmark(job, pin->step, "");
   if (changed.ok()) mirror_->NoteDeleted(job, changed->deleted);
   order.reset();  // what follows waits for the mirror's storage
   if (none || repeated || untags) {
     // The step may stand only at the mirror.
-    absl::StatusOr<std::optional<ChangedSteps>> there = mirror_->Change(job, action);
+    absl::StatusOr<std::optional<ChangedSteps>> there = mirror_->changes().Change(job, action);
     CAIRN_RETURN_IF_ERROR(there.status());
     if (!there->has_value()) return changed;
     if (!untags) return **std::move(there);
@@ -228,7 +228,10 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
     const std::optional<MirrorStep> seen = mirror_->view().Find(job, deletion->step);
     changed->mirror_follows = seen.has_value() && seen->mirrored != 0;
   }
-  mirror_->Look(job);
+  std::vector<int64_t> steps;
+  if (pin != nullptr) steps.push_back(pin->step);
+  if (tag != nullptr) steps.push_back(*tag->step);
+  mirror_->Look(job, steps);
   return changed;
 }
 
@@ -236,7 +239,7 @@ absl::StatusOr<ChangedSteps> Executor::Change(const std::string& job, const Chan
   const auto prune_with_mirror = [&](PruneSteps prune) {
     if (mirror_ != nullptr) {
       prune.awaits_mirror = [&](int64_t step) { return mirror_->view().Awaits(job, step); };
-      prune.is_safe_elsewhere = [&](int64_t step) { return mirror_->MayRulesDelete(job, step); };
+      prune.is_safe_elsewhere = [&](int64_t step) { return mirror_->reader().MayRulesDelete(job, step); };
     }
     auto pruned = deletions_.Prune(job, prune);
     checkpoints_.KeepIndex(job);  // it is asked for behind each commit
@@ -314,9 +317,10 @@ absl::StatusOr<std::optional<Executor::Source>> Executor::FindAtMirror(const std
     if (action.step.has_value()) return std::nullopt;
     if (at_root->passed_over.empty() && mirror_->IsLatest(job, at_root->manifest->step)) return std::nullopt;
   }
-  absl::StatusOr<Mirror::Found> found =
-      action.step.has_value() ? mirror_->Find(job, *action.step)
-                              : mirror_->FindLatest(job, (at_root.ok() && !damaged) || action.fallback, action.damaged);
+  absl::StatusOr<MirrorReader::Found> found =
+      action.step.has_value()
+          ? mirror_->reader().Find(job, *action.step)
+          : mirror_->reader().FindLatest(job, (at_root.ok() && !damaged) || action.fallback, action.damaged);
   if (!found.ok()) {
     if (HasReason(found.status(), Reason::kNotCommitted)) return std::nullopt;
     // A training that is told that there is nothing begins anew.

@@ -83,6 +83,7 @@ MirrorWork WorkOf(const std::vector<MirrorStep>& steps, const MirrorRule& rule) 
   std::reverse(work.outdated.begin(), work.outdated.end());
   for (const MirrorStep& step : steps) {
     if (step.unwanted()) work.unwanted.push_back(step.step);
+    if (step.half.empty()) continue;
     const bool copied = std::find(work.copy.begin(), work.copy.end(), step.step) != work.copy.end();
     const bool others = !step.unread && std::any_of(step.half.begin(), step.half.end(), [&](uint32_t attempt) {
       return !copied || attempt != step.attempt;

@@ -9,6 +9,7 @@
 
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "store/mirror/testing/counted_storage.h"
 #include "store/mirror/testing/stored_step.h"
 #include "store/storage/testing/fake_root_lock.h"
 #include "store/write/deletion_store.h"
@@ -110,6 +111,37 @@ TEST_F(MirrorTest, Look_CommittedSteps_AreCopiedAndARestartGoesOn) {
   EXPECT_EQ(one_->view().DescribeMirror(kJob).steps_waiting(), 0u);
 }
 
+// One look at all of them asks storage at least four times for each step.
+TEST_F(MirrorTest, Look_WhatHasChangedIsNamed_CostsAsMuchAsThatAndNotAsAllSteps) {
+  constexpr int64_t kSteps = 2'000;
+  constexpr int64_t kCopies = 100;
+  CommitRecords(1, kSteps - kCopies);
+  ASSERT_TRUE(mirror_->MakeDirectories(".cairn").ok());
+  ASSERT_TRUE(mirror_->PutIfAbsent(".cairn/mirror-of", options_.root).ok());
+  std::atomic<uint64_t> calls = 0;
+  CountedStorage root(*root_, calls);
+  CheckpointStore checkpoints(root);
+  options_.open = [&](bool) { return std::make_unique<CountedStorage>(*mirror_, calls); };
+  Mirror mirror(options_, checkpoints, Clock::Real());
+  ASSERT_TRUE(mirror.Start().ok());
+  const auto has = [&](int64_t step) { return mirror.view().Describe(kJob, step).state() == State::MIRRORED; };
+  ASSERT_TRUE(Becomes([&] { return has(1); }));
+  const uint64_t first_look = calls;
+  EXPECT_GE(first_look, 4u * kSteps);
+  for (int64_t step = kSteps - kCopies + 1; step <= kSteps; ++step) {
+    Commit(step);
+    if (step % 10 == 0) {
+      ASSERT_TRUE(root_->PutIfAbsent(PinPath(kJob, step), "note\n").ok());
+    }
+    mirror.Look(kJob, {step});
+    EXPECT_TRUE(Becomes([&] { return has(step); })) << step;
+  }
+  EXPECT_TRUE(Becomes([&] { return AtMirrorNow(kSteps).pinned; }));
+  RecordProperty("calls_for_each_copy", static_cast<int>((calls - first_look) / kCopies));
+  EXPECT_LE(calls - first_look, 100u * kCopies) << "a copy of two files takes some fifty";
+  EXPECT_TRUE(mirror.Stop(absl::Seconds(20)));
+}
+
 TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
   Commit(1);
   down_ = true;
@@ -118,7 +150,7 @@ TEST_F(MirrorTest, Start_TheMirrorIsDown_IsTriedAgain) {
   EXPECT_EQ(StateOf(1), State::STATE_UNSPECIFIED);
   EXPECT_TRUE(one_->view().Awaits(kJob, 1));
   EXPECT_FALSE(one_->view().counts().reachable);
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kStorageError));
+  EXPECT_TRUE(HasReason(one_->reader().Find(kJob, 1).status(), Reason::kStorageError));
   down_ = false;
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_FALSE(one_->view().DescribeMirror(kJob).has_error());
@@ -157,7 +189,7 @@ TEST_F(MirrorTest, Look_ADamagedStep_IsToldAndDoesNotKeepOthersBack) {
   EXPECT_TRUE(Becomes([&] { return StateOf(2) == State::FAILED; }));
   EXPECT_EQ(AtMirrorNow(2).state(), StepRecord::State::kNothing);
   EXPECT_TRUE(one_->view().Awaits(kJob, 2)) << "nobody else has the step";
-  EXPECT_FALSE(one_->MayRulesDelete(kJob, 2));
+  EXPECT_FALSE(one_->reader().MayRulesDelete(kJob, 2));
 }
 
 TEST_F(MirrorTest, Look_KeepLast_OlderOnesGoButForPinnedOnes) {
@@ -192,8 +224,8 @@ TEST_F(MirrorTest, Look_PinsAndTags_Follow) {
   one_->Look(kJob);
   EXPECT_TRUE(BecomesMirrored(1));
   EXPECT_TRUE(fs::exists(AtMirror(TagPath(kJob, 1, "paper")))) << "the root may come from a backup";
-  one_->Unmark(kJob, 1, "");
-  one_->Unmark(kJob, 1, "paper");
+  one_->marks().Unmark(kJob, 1, "");
+  one_->marks().Unmark(kJob, 1, "paper");
   EXPECT_TRUE(Becomes([&] { return !fs::exists(AtMirror(TagPath(kJob, 1, "paper"))); }));
   EXPECT_EQ(ReadWhole(AtMirror(PinPath(kJob, 1))), "note\n") << "the root has it";
 }
@@ -208,19 +240,20 @@ TEST_F(MirrorTest, Delete_ByAPerson_FollowsAndByRulesDoesNot) {
   EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kCommitted);
   EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
   EXPECT_EQ(one_->view().OnlyThere(kJob)[0].step(), 1);
-  EXPECT_TRUE(one_->Find(kJob, 1).ok());
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 2).status(), Reason::kNotCommitted));
+  EXPECT_TRUE(one_->reader().Find(kJob, 1).ok());
+  EXPECT_TRUE(HasReason(one_->reader().Find(kJob, 2).status(), Reason::kNotCommitted));
   // A step that only the mirror has.
-  EXPECT_TRUE(one_->Change(kJob, {PinStep{1}})->has_value());
-  EXPECT_TRUE(HasReason(one_->Change(kJob, {DeleteStep{1, "a person"}}).status(), Reason::kCheckpointPinned));
-  EXPECT_TRUE(one_->Change(kJob, {PinStep{1, false}})->has_value());
-  EXPECT_TRUE(one_->Change(kJob, {TagStep{"gold", 1}})->has_value());
+  EXPECT_TRUE(one_->changes().Change(kJob, {PinStep{1}})->has_value());
+  EXPECT_TRUE(HasReason(one_->changes().Change(kJob, {DeleteStep{1, "a person"}}).status(), Reason::kCheckpointPinned));
+  EXPECT_TRUE(one_->changes().Change(kJob, {PinStep{1, false}})->has_value());
+  EXPECT_TRUE(one_->changes().Change(kJob, {TagStep{"gold", 1}})->has_value());
   EXPECT_EQ(one_->view().OnlyThere(kJob)[0].tags(0), "gold");
   EXPECT_EQ(one_->view().OnlyThereWithTag(kJob, "gold"), 1);
-  EXPECT_EQ((*one_->Change(kJob, {TagStep{"gold"}}))->untagged, std::vector<int64_t>{1});
-  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{1, "a person"}})->has_value());
+  EXPECT_EQ((*one_->changes().Change(kJob, {TagStep{"gold"}}))->untagged, std::vector<int64_t>{1});
+  EXPECT_TRUE(one_->changes().Change(kJob, {DeleteStep{1, "a person"}})->has_value());
   EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kNothing) << "at once, and durably";
-  for (const int64_t step : {2, 3, 9}) EXPECT_FALSE(one_->Change(kJob, {DeleteStep{step, "a person"}})->has_value());
+  for (const int64_t step : {2, 3, 9})
+    EXPECT_FALSE(one_->changes().Change(kJob, {DeleteStep{step, "a person"}})->has_value());
 }
 
 TEST_F(MirrorTest, Look_TheOnlyCopyIsDeleted_AnotherStepTakesItsPlace) {
@@ -259,10 +292,11 @@ TEST_F(MirrorTest, Look_RulesDeleteAnOverwrittenStepBeforeItIsCopied_TheEarlierC
   EXPECT_TRUE(fs::exists(AtMirror(File(1))));
   Begin();
   ASSERT_TRUE(BecomesMirrored(3));
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kNotCommitted)) << "nobody gets it for the later commit";
+  EXPECT_TRUE(HasReason(one_->reader().Find(kJob, 1).status(), Reason::kNotCommitted))
+      << "nobody gets it for the later commit";
   EXPECT_TRUE(one_->view().OnlyThere(kJob).empty());
   // A person may delete it.
-  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{1, "a person"}})->has_value());
+  EXPECT_TRUE(one_->changes().Change(kJob, {DeleteStep{1, "a person"}})->has_value());
   EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kNothing);
 }
 
@@ -278,21 +312,21 @@ TEST_F(MirrorTest, OnlyThere_ACopyIsDamaged_IsSaid) {
   EXPECT_TRUE(Becomes([&] { return state(1) == v1::Phase::COMMITTED; }));
   const std::string bytes = ReadWhole(AtMirror(File(1)));
   fs::remove(AtMirror(File(1)));
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kFileMissing));
+  EXPECT_TRUE(HasReason(one_->reader().Find(kJob, 1).status(), Reason::kFileMissing));
   EXPECT_EQ(state(0), v1::Phase::DAMAGED) << "a load has found it";
   EXPECT_EQ(state(1), v1::Phase::COMMITTED);
   Begin();
   EXPECT_TRUE(Becomes([&] { return state(0) == v1::Phase::DAMAGED; })) << "nobody has loaded it";
   EXPECT_NE(one_->view().OnlyThere(kJob)[0].error().message().find(File(1)), std::string::npos);
   std::ofstream(AtMirror(File(1)), std::ios::binary) << bytes;
-  EXPECT_TRUE(one_->Find(kJob, 1).ok());
+  EXPECT_TRUE(one_->reader().Find(kJob, 1).ok());
   EXPECT_EQ(state(0), v1::Phase::COMMITTED) << "somebody has brought it back";
   // A record that cannot be read.
   fs::resize_file(AtMirror(OutcomePath(kJob, 2, 1)), 10);
   one_->Look(kJob);
   EXPECT_TRUE(Becomes([&] { return state(1) == v1::Phase::DAMAGED; }));
   EXPECT_EQ(one_->view().OnlyThere(kJob)[1].mirror().state(), State::ONLY_THERE);
-  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{2, "a person"}})->has_value());
+  EXPECT_TRUE(one_->changes().Change(kJob, {DeleteStep{2, "a person"}})->has_value());
   EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
 }
 
@@ -318,15 +352,15 @@ TEST_F(MirrorTest, MayRulesDelete_TheCopyHasLostAFile_NotBeforeItIsMadeAgain) {
   Begin();
   ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
   fs::remove(AtMirror(File(1)));
-  EXPECT_FALSE(one_->MayRulesDelete(kJob, 1));
-  EXPECT_TRUE(one_->MayRulesDelete(kJob, 2));
-  EXPECT_TRUE(Becomes([&] { return one_->MayRulesDelete(kJob, 1); }));
+  EXPECT_FALSE(one_->reader().MayRulesDelete(kJob, 1));
+  EXPECT_TRUE(one_->reader().MayRulesDelete(kJob, 2));
+  EXPECT_TRUE(Becomes([&] { return one_->reader().MayRulesDelete(kJob, 1); }));
   EXPECT_TRUE(IsCopied(1));
   End();
   fs::remove_all(AtMirror(kJob));
   Begin();
-  EXPECT_FALSE(one_->MayRulesDelete(kJob, 1)) << "nothing was seen, or nothing is there";
-  EXPECT_TRUE(Becomes([&] { return one_->MayRulesDelete(kJob, 1); }));
+  EXPECT_FALSE(one_->reader().MayRulesDelete(kJob, 1)) << "nothing was seen, or nothing is there";
+  EXPECT_TRUE(Becomes([&] { return one_->reader().MayRulesDelete(kJob, 1); }));
   EXPECT_TRUE(IsCopied(1));
 }
 
@@ -339,7 +373,7 @@ TEST_F(MirrorTest, Find_DeletedWhileTheMirrorWasDown_IsNotFound) {
   DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
   ASSERT_TRUE(deletions.Delete(kJob, DeleteStep{2, "a person"}, std::nullopt).ok());
   Mirror later(options_, checkpoints_, Clock::Real());  // its thread has not begun
-  const auto latest = later.FindLatest(kJob, true, {});
+  const auto latest = later.reader().FindLatest(kJob, true, {});
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->manifest->step, 1);
   EXPECT_EQ(latest->directory, "") << "the root has it";
@@ -350,7 +384,7 @@ TEST_F(MirrorTest, Find_DeletedWhileALoadReads_FilesStayUntilItEnds) {
   Commit(2);
   Begin();
   ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
-  auto load = one_->Find(kJob, 1);
+  auto load = one_->reader().Find(kJob, 1);
   ASSERT_TRUE(load.ok());
   ASSERT_TRUE(Delete(1, /*by_rules=*/false).ok());
   EXPECT_TRUE(Becomes([&] { return AtMirrorNow(1).state() == StepRecord::State::kNothing; }));
@@ -385,7 +419,7 @@ TEST_F(MirrorTest, Find_TheRootWasLost_FindsTheLatest) {
   End();
   fs::remove_all(AtRoot(kJob));
   Begin();
-  const auto latest = one_->FindLatest(kJob, true, {});
+  const auto latest = one_->reader().FindLatest(kJob, true, {});
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->manifest->step, 2);
   EXPECT_EQ(one_->view().Continue(kJob, {.sequence = 1}).sequence, 3u);
@@ -430,10 +464,10 @@ TEST_F(MirrorTest, Look_WhileALongCopyRuns_GoesOn) {
   ASSERT_TRUE(Becomes([&] { return StateOf(3) == State::COPYING; }));
   ASSERT_TRUE(Delete(1, /*by_rules=*/true).ok());
   EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
-  EXPECT_TRUE(one_->Change(kJob, {PinStep{1}})->has_value());
+  EXPECT_TRUE(one_->changes().Change(kJob, {PinStep{1}})->has_value());
   EXPECT_TRUE(AtMirrorNow(1).pinned);
   ASSERT_TRUE(Delete(2, /*by_rules=*/true).ok());
-  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{2, "a person"}})->has_value());
+  EXPECT_TRUE(one_->changes().Change(kJob, {DeleteStep{2, "a person"}})->has_value());
   EXPECT_EQ(AtMirrorNow(2).state(), StepRecord::State::kNothing);
   EXPECT_EQ(StateOf(3), State::COPYING);
   hold_writes_ = false;
@@ -446,12 +480,12 @@ TEST_F(MirrorTest, NoteDeleted_ByRules_IsKnownBeforeTheNextLook) {
   Begin();
   ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
   const ReserveAttempt save = {.step = 1};
-  EXPECT_TRUE(one_->MayReplace(kJob, save).ok()) << "the root decides";
+  EXPECT_TRUE(one_->changes().MayReplace(kJob, save).ok()) << "the root decides";
   DeletionStore deletions(*root_, checkpoints_, Clock::Real(), lock_);
   const auto deleted = deletions.Delete(kJob, DeleteStep{1, "rules", /*by_rules=*/true}, std::nullopt);
   ASSERT_TRUE(deleted.ok());
   one_->NoteDeleted(kJob, deleted->deleted);
-  EXPECT_TRUE(HasReason(one_->MayReplace(kJob, save), Reason::kStepCommitted));
+  EXPECT_TRUE(HasReason(one_->changes().MayReplace(kJob, save), Reason::kStepCommitted));
   ASSERT_EQ(one_->view().OnlyThere(kJob).size(), 1u);
   EXPECT_EQ(one_->view().OnlyThere(kJob)[0].step(), 1);
   // A look that had read the root before.
@@ -460,12 +494,12 @@ TEST_F(MirrorTest, NoteDeleted_ByRules_IsKnownBeforeTheNextLook) {
   before.root = {checkpoints_.ReadStep(kJob, 2)};
   before.mirror = {AtMirrorNow(2)};
   const absl::Time began = absl::UnixEpoch() + absl::Seconds(10);
-  view.Note(kJob, before, began, began);
+  view.Note(kJob, {began, std::nullopt, before}, began);
   view.NoteDeleted(kJob, 2, 1, /*by_rules=*/true, began + absl::Seconds(2));
   EXPECT_EQ(view.OnlyThere(kJob).size(), 1u);
-  view.Note(kJob, before, began + absl::Seconds(1), began + absl::Seconds(3));
+  view.Note(kJob, {began + absl::Seconds(1), std::nullopt, before}, began + absl::Seconds(3));
   EXPECT_EQ(view.OnlyThere(kJob).size(), 1u) << "it began before the deletion";
-  view.Note(kJob, before, began + absl::Seconds(3), began + absl::Seconds(4));
+  view.Note(kJob, {began + absl::Seconds(3), std::nullopt, before}, began + absl::Seconds(4));
   EXPECT_TRUE(view.OnlyThere(kJob).empty()) << "it began after it";
 }
 
@@ -524,8 +558,8 @@ TEST_F(MirrorTest, Look_AnotherCommitOfADeletedStep_StaysAndIsTold) {
   const auto there = one_->view().OnlyThere(kJob);
   ASSERT_EQ(there.size(), 1u);
   EXPECT_NE(there[0].error().message().find("another checkpoint than the one that was demo@1"), std::string::npos);
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kNotCommitted));
-  EXPECT_TRUE(one_->Change(kJob, {DeleteStep{1, "a person"}})->has_value());
+  EXPECT_TRUE(HasReason(one_->reader().Find(kJob, 1).status(), Reason::kNotCommitted));
+  EXPECT_TRUE(one_->changes().Change(kJob, {DeleteStep{1, "a person"}})->has_value());
   EXPECT_EQ(AtMirrorNow(1).state(), StepRecord::State::kNothing);
 }
 
@@ -553,16 +587,16 @@ TEST_F(MirrorTest, Unmark_TheMarkWasTakenOverFromTheMirror_DoesNotComeBack) {
   Begin();
   ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
   ASSERT_TRUE(Delete(1, /*by_rules=*/true).ok());
-  ASSERT_TRUE(one_->Change(kJob, {PinStep{1}})->has_value());
+  ASSERT_TRUE(one_->changes().Change(kJob, {PinStep{1}})->has_value());
   hold_writes_ = true;
   Commit(1, 2);
   one_->Look(kJob);
   const auto pinned = [&] { return fs::exists(AtRoot(PinPath(kJob, 1))); };
   ASSERT_TRUE(Becomes(pinned));
   {
-    const Mirror::JobOrder order(*one_, kJob);
+    const Turns::Turn order(one_->orders(), kJob);
     ASSERT_TRUE(root_->RemoveAll(PinPath(kJob, 1)).ok());
-    one_->Unmark(kJob, 1, "");
+    one_->marks().Unmark(kJob, 1, "");
   }
   EXPECT_TRUE(Becomes([&] { return !AtMirrorNow(1).pinned; }));
   one_->Look(kJob);
@@ -587,7 +621,7 @@ TEST_F(MirrorTest, Start_AKnownMirrorIsEmpty_IsNotMadeAnew) {
   Begin();
   EXPECT_TRUE(Becomes(is_told)) << error();
   EXPECT_TRUE(fs::is_empty(mirror));
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kRootMissing));
+  EXPECT_TRUE(HasReason(one_->reader().Find(kJob, 1).status(), Reason::kRootMissing));
   End();
   fs::remove(mirror);
   Begin();
@@ -610,12 +644,12 @@ TEST_F(MirrorTest, Run_TheMirrorDoesNotAnswer_IsToldSoon) {
   EXPECT_TRUE(Becomes([&] { return HasReason(one_->view().Trouble(kJob), Reason::kStorageStalled); }));
   const std::string error = std::string(one_->view().DescribeMirror(kJob).error().message());
   EXPECT_NE(error.find(options_.address + " has not answered"), std::string::npos) << error;
-  EXPECT_TRUE(HasReason(one_->Find(kJob, 1).status(), Reason::kStorageStalled)) << "nobody waits for it";
+  EXPECT_TRUE(HasReason(one_->reader().Find(kJob, 1).status(), Reason::kStorageStalled)) << "nobody waits for it";
   Mirror another(options_, checkpoints_, Clock::Real());  // nobody has looked yet
-  const auto asked = another.Find(kJob, 1).status();
+  const auto asked = another.reader().Find(kJob, 1).status();
   EXPECT_TRUE(HasReason(asked, Reason::kStorageStalled)) << asked;
   EXPECT_NE(asked.message().find(options_.address), std::string::npos) << asked;
-  EXPECT_NE(another.Change(kJob, {PinStep{1}}).status().message().find(options_.address), std::string::npos);
+  EXPECT_NE(another.changes().Change(kJob, {PinStep{1}}).status().message().find(options_.address), std::string::npos);
   hang_ = false;
   EXPECT_TRUE(another.Stop(absl::Seconds(20)));
   EXPECT_TRUE(BecomesMirrored(1));

@@ -1,10 +1,10 @@
-// What the mirror's threads have seen of the jobs at both places, and what follows from it for people and for
-// decisions.
+// What the mirror's threads have seen of all jobs at both places, for all who ask: loads, saves, rules and people.
 #ifndef CAIRN_STORE_MIRROR_MIRROR_VIEW_H_
 #define CAIRN_STORE_MIRROR_MIRROR_VIEW_H_
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,18 +16,12 @@
 #include "absl/time/time.h"
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "common/base/mutex.h"
+#include "store/mirror/mirror_job.h"
 #include "store/mirror/mirror_rule.h"
 #include "store/mirror/mirror_step.h"
 #include "store/read/lineage.h"
-#include "store/read/step_record.h"
 
 namespace cairn {
-
-// All steps of a job, ascending.
-struct MirrorRecords {
-  std::vector<StepRecord> root;
-  std::vector<StepRecord> mirror;
-};
 
 // Counts since the start, and what waits now: for metrics.
 struct MirrorCounts {
@@ -37,6 +31,9 @@ struct MirrorCounts {
   uint64_t steps_waiting = 0;
   bool reachable = false;
 };
+
+// Asks for a look at a job soon, because these steps may have changed. Does not block.
+using LookSoon = std::function<void(const std::string& job, const std::vector<int64_t>& steps)>;
 
 // Thread-safe. Never waits for storage.
 class MirrorView {
@@ -58,9 +55,17 @@ class MirrorView {
   // Waits until the job was seen, or the mirror has failed; for `patience` at most.
   void AwaitSeen(const std::string& job, absl::Duration patience) const;
 
-  // Puts down at `now` what was read of a job from `began` on, and returns what is to be done. What NoteDeleted and
-  // EndCopy have said after `began` counts more. The job is due again after a while.
-  MirrorWork Note(const std::string& job, MirrorRecords records, absl::Time began, absl::Time now);
+  // MirrorJob::ToRead; nothing for a job that was not seen.
+  std::optional<std::vector<int64_t>> ToRead(const std::string& job, absl::Time now) const;
+  // MirrorJob::Note. It ignores some steps of a job that was not seen.
+  void Note(const std::string& job, MirrorReading reading, absl::Time now);
+  // MirrorJob::NoteChanged and NoteAnyChanged. Of a job that was not seen, all is read anyway.
+  void NoteChanged(const std::string& job, int64_t step, absl::Time now);
+  void NoteAnyChanged(const std::string& job, absl::Time time);
+  // Another process may have been the mirror's writer: all jobs are read anew, from `now` on.
+  void NoteAnyJobChanged(absl::Time now);
+  // Returns what was read of the job, with the changes since, and what is to be done.
+  std::pair<MirrorRecords, MirrorWork> RecordsOf(const std::string& job) const;
   // A look at the job has failed at `now`. It is due again after `rest`, and after twice as long each further time, up
   // to `longest`. Returns true if `error` was not known.
   bool NoteUnlooked(const std::string& job, const absl::Status& error, absl::Time now, absl::Duration rest,
@@ -95,8 +100,8 @@ class MirrorView {
   void NoteFailure(const Copy& copy, uint32_t attempt, const absl::Status& error, bool for_good, absl::Time now,
                    absl::Duration rest, absl::Duration longest);
   // Somebody has looked at the files of the step's copy, at `now`: it is whole, or `whole` says what is damaged.
-  // Returns true if the damage was not known.
-  bool NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now);
+  // The log tells damage that was not known.
+  void NoteChecked(const Copy& copy, const absl::Status& whole, absl::Time now);
   // Somebody has looked at the files of a copy that only the mirror has, and could not read them.
   void NoteLooked(const Copy& copy, absl::Time now);
   // Returns the steps that only the mirror has and at whose files nobody has looked for hours, ascending.
@@ -135,62 +140,18 @@ class MirrorView {
   MirrorCounts counts() const;
 
  private:
-  struct Failed {
-    uint32_t attempt = 0;
-    absl::Status error;
-    bool for_good = false;
-    absl::Time next_try;
-    absl::Duration rest;
-    bool is_closed = false;  // MirrorStep::closed; the next look says whether it still is
-  };
-  struct Damaged {
-    uint32_t attempt = 0;
-    absl::Status error;
-  };
-  // A change that this process has made, which a look that began before may not have read.
-  struct Change {
-    int64_t step = 0;
-    StoredAttempt attempt;
-    bool at_root = false;  // else at the mirror
-    absl::Time time;
-  };
   // A job of which the last look has failed.
   struct Unlooked {
     absl::Status error;
     absl::Time next_try;
     absl::Duration rest;
   };
-  // What was seen of a job.
-  struct Seen {
-    MirrorRecords records;
-    std::vector<MirrorStep> steps;
-    JobLineage lineage;
-    MirrorWork work;
-    std::map<int64_t, StepRecord> only_there;
-    // MirrorStep::damaged_there and other_there: people see them, and nobody loads them.
-    std::map<int64_t, StepRecord> useless_there;
-    std::map<int64_t, uint32_t> highest_attempt;  // at the mirror
-    uint64_t sequence = 0;                        // of its commits
-    std::map<int64_t, Failed> failed;
-    std::map<int64_t, Damaged> damaged;     // copies that are damaged
-    std::map<int64_t, absl::Time> checked;  // when somebody has found a copy whole
-    std::map<int64_t, absl::Time> looked;   // when somebody has looked at a copy that only the mirror has
-    absl::Status undone;
-    std::vector<Change> changes;  // the latest last
-    absl::Time next_look = absl::InfiniteFuture();
-  };
 
-  const Seen* Of(const std::string& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns null if the job was not seen, or neither place has a step of it.
+  const MirrorJob* Of(const std::string& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  MirrorJob* Of(const std::string& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsCopying(const std::string& job, int64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TroubleOf(const std::string& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Works out what follows from the job's records, at `now`.
-  void Join(const std::string& job, Seen& seen, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Puts the change into what was seen of the job, and keeps it until a look has read it.
-  void Take(const std::string& job, Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What a person should know of work that could not be done; it is tried again.
-  absl::Status UndoneOf(const Seen& seen) const;
-  // Returns false if the records do not have the attempt that was deleted, so that there is nothing to say.
-  static bool Apply(const Change& change, MirrorRecords& records);
 
   const std::string address_;
   const MirrorRule rule_;
@@ -200,8 +161,10 @@ class MirrorView {
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   bool reached_ ABSL_GUARDED_BY(mutex_) = false;  // the mirror has answered once
   absl::Time asked_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, MirrorJob> seen_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Unlooked> unlooked_ ABSL_GUARDED_BY(mutex_);
+  // When a job that was not seen has changed last. A first reading that began before may lack the change.
+  absl::Time changed_unseen_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::set<std::string> empty_ ABSL_GUARDED_BY(mutex_);  // jobs of which neither place has a step
   std::string last_copied_ ABSL_GUARDED_BY(mutex_);      // the job that had its turn last
   struct Copying {

@@ -89,10 +89,8 @@ absl::StatusOr<CheckpointStore::ManifestBytes> CheckpointStore::ReadManifestByte
     MutexLock lock(mutex_);
     if (bytes_ != nullptr && bytes_file_ == file) return ManifestBytes{file.step, file.attempt, bytes_};
   }
-  CAIRN_ASSIGN_OR_RETURN(
-      Storage::Content read,
-      ReadSurely(file.path, storage_.ReadContent(file.path, kMaxOutcomeBytes, Cache::kUse), CheckOutcome));
-  auto bytes = std::make_shared<const std::string>(std::move(read.bytes));
+  CAIRN_ASSIGN_OR_RETURN(std::string read, records_.ReadBytes(file.path));
+  auto bytes = std::make_shared<const std::string>(std::move(read));
   MutexLock lock(mutex_);
   bytes_file_ = file;
   bytes_ = bytes;
@@ -104,7 +102,7 @@ absl::StatusOr<CheckpointStore::ManifestPtr> CheckpointStore::Share(const std::s
     MutexLock lock(mutex_);
     if (manifest_ != nullptr && manifest_file_ == file) return manifest_;
   }
-  CAIRN_ASSIGN_OR_RETURN(Manifest read, Read(job, file));
+  CAIRN_ASSIGN_OR_RETURN(Manifest read, records_.ReadManifest(job, file.step, file.attempt, file.path));
   auto manifest = std::make_shared<const Manifest>(std::move(read));
   MutexLock lock(mutex_);
   manifest_file_ = file;

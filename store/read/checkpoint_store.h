@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -22,29 +21,23 @@
 #include "common/base/mutex.h"
 #include "common/format/checkpoint_path.h"
 #include "common/format/manifest.h"
-#include "common/format/outcome.h"
+#include "store/read/attempt_records.h"
 #include "store/read/lineage.h"
 #include "store/read/step_record.h"
 #include "store/storage/storage.h"
 
 namespace cairn {
 
-// Larger outcomes are not read.
-inline constexpr uint64_t kMaxOutcomeBytes = uint64_t{1} << 30;
-
 // Only reads, but for Recover, RemoveUnfinished and KeepIndex. Thread-safe; every method blocks on storage and may fail
-// with its errors. Everything comes from listing, so no pointer file can be stale. A record that was read, damaged or
-// not, is remembered by the identity of its file, so a file that was written anew is read anew. A record counts as
-// damaged if it was read twice, the second time past all caches, and gave the same bytes. If it gave other bytes, that
-// is a STORAGE_ERROR, which is not remembered. A record that is listed but cannot be found is a STORAGE_ERROR too: a
-// client of a network file system may keep old answers, and a job that seems to have no checkpoint would begin anew. An
-// error of one step does not keep the others from being read.
+// with its errors. Everything comes from listing, so no pointer file can be stale. A record that is listed but cannot
+// be found is a STORAGE_ERROR: a client of a network file system may keep old answers, and a job that seems to have no
+// checkpoint would begin anew. An error of one step does not keep the others from being read.
 class CheckpointStore {
  public:
   // `storage` must outlive the object. `began` is RootLock::began of a caller that holds the root's lock: unfinished
   // files from before that time were left by an earlier holder, and may be removed.
   explicit CheckpointStore(Storage& storage, absl::Time began = absl::InfinitePast())
-      : storage_(storage), began_(began) {}
+      : storage_(storage), began_(began), records_(storage) {}
 
   Storage& storage() const { return storage_; }
 
@@ -56,11 +49,15 @@ class CheckpointStore {
   StepRecord ReadStep(std::string_view job, int64_t step);
   // Reads all steps of a job that have an attempt, or unfinished files, ascending. Fails as Steps.
   absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
+  // Does the same for these steps, which must ascend.
+  absl::StatusOr<std::vector<StepRecord>> ReadSteps(std::string_view job, const std::vector<int64_t>& steps);
   // Reads the steps that are committed or damaged. With `among`, which must ascend, it reads only these steps.
   absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(
       std::string_view job, const std::optional<std::vector<int64_t>>& among = std::nullopt);
   // Reads the record of one attempt anew. StoredAttempt::directory is not set.
-  StoredAttempt ReadAttempt(std::string_view job, int64_t step, uint32_t attempt);
+  StoredAttempt ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
+    return records_.Read(job, step, attempt, AttemptRecords::Listing());
+  }
 
   // Reads the manifest of a step, or of the latest committed one that is not superseded. NOT_FOUND (NOT_COMMITTED): the
   // message names the latest committed step, if there is one, and what else there is of `step`: aborted attempts, files
@@ -130,10 +127,8 @@ class CheckpointStore {
   // Returns the step's manifest, if it can be read and its files exist with their lengths; else the error.
   absl::StatusOr<ManifestPtr> ReadValid(const std::string& job, const StepRecord& step);
   bool IsValid(const std::string& job, int64_t step) { return ReadValid(job, ReadStep(job, step)).ok(); }
-  // Writes the index of the job's records (record_index.h), if the storage lists names with identities, and so many
-  // records have been read since the last index that another one is worth it. For the holder of the root's lock. An
-  // error is ignored: the index only saves time.
-  void KeepIndex(const std::string& job);
+  // AttemptRecords::KeepIndex. For the holder of the root's lock.
+  void KeepIndex(const std::string& job) { records_.KeepIndex(job); }
   // Removes the unfinished files that earlier holders of the root's lock have left in these steps, in the job's
   // directory and in the directories above it. It ignores a file that cannot be removed: the next holder tries again.
   void RemoveUnfinished(const std::string& job, const std::vector<StepRecord>& steps);
@@ -150,7 +145,6 @@ class CheckpointStore {
   static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
   // Finds the manifest's file. Fails as ReadManifest.
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
-  absl::StatusOr<Manifest> Read(std::string_view job, const ManifestFile& file);
   // Reads the steps that are damaged, or committed and not superseded; ascending.
   absl::StatusOr<std::vector<StepRecord>> ReadCurrent(const std::string& job);
   // Does what NewestValid does, among the steps for which `wanted` returns true.
@@ -165,65 +159,17 @@ class CheckpointStore {
   // the steps; an outcome that cannot be made durable counts as damaged.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
   absl::StatusOr<ManifestPtr> Share(const std::string& job, const ManifestFile& file);
-  // What is known of the files in a step's directory without reading them.
-  class Listing {
-   public:
-    // Nothing is known.
-    Listing() = default;
-    // `exact`: Storage::ListsExactly. `entries` must outlive this object.
-    Listing(const std::vector<Storage::Entry>& entries, bool exact) : entries_(&entries), exact_(exact) {}
-
-    // Returns true if there is certainly no such file. `path` lies in the directory.
-    bool Lacks(std::string_view path) const { return exact_ && Find(path) == nullptr; }
-    // Returns the identity of a file; empty if it is not known.
-    std::string IdentityOf(std::string_view path) const;
-
-   private:
-    const Storage::Entry* Find(std::string_view path) const;
-
-    const std::vector<Storage::Entry>* entries_ = nullptr;
-    bool exact_ = false;
-  };
-  // Reads steps, by several threads if storage is worth it. Returns one record for each.
-  absl::StatusOr<std::vector<StepRecord>> ReadSteps(std::string_view job, const std::vector<int64_t>& steps);
   StepRecord ReadListed(std::string_view job, int64_t step, const absl::StatusOr<std::vector<Storage::Entry>>& entries);
-  StoredAttempt ReadAttempt(std::string_view job, int64_t step, uint32_t attempt, const Listing& listing);
-  absl::StatusOr<StoredAttempt> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
-                                           const std::string& path, const Listing& listing);
-  // Returns the attempt as its deletion record describes it; nothing if it has none. If the deletion record cannot be
-  // read, the attempt counts as damaged, because nobody knows what is left of it.
-  std::optional<StoredAttempt> ReadDeletion(std::string_view job, int64_t step, uint32_t attempt,
-                                            const Listing& listing);
-  // Sets `known` to the remembered record of the file at `path`, if the file is still the same; else returns its
-  // content. DATA_LOSS (FILE_MISSING): there is no such file.
-  absl::StatusOr<Storage::Content> LookAt(const std::string& path, const Listing& listing,
-                                          std::optional<StoredAttempt>& known);
   // Lists the directory of `path` anew. Returns false only if the list does not have the path's name; an error of
   // storage counts as true.
   bool IsListed(const std::string& path);
   // STORAGE_ERROR: the path is listed and cannot be opened.
   absl::Status Hidden(std::string_view job, int64_t step, const std::string& path) const;
-  // Returns the remembered record of the file at `path`, if the file has this identity.
-  std::optional<StoredAttempt> Known(const std::string& path, const std::string& identity);
-  bool IsKnown(const std::string& path);
-  void Remember(std::string_view job, const std::string& path, const StoredAttempt& record);
-  // Remembers what the index of the job's records says, once.
-  void ReadIndex(std::string_view job);
-  // `first` is what Storage::ReadContent has returned for the file. Returns its outcome, and sets `identity` to that of
-  // the bytes that were decoded.
-  absl::StatusOr<Outcome> DecodeSurely(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
-                                       absl::StatusOr<Storage::Content> first, std::string& identity);
-  // Returns a content that `take` accepts: `first`, or what a second read gives, if the first was cut off or `take`
-  // said MANIFEST_CORRUPT.
-  absl::StatusOr<Storage::Content> ReadSurely(const std::string& path, absl::StatusOr<Storage::Content> first,
-                                              const std::function<absl::Status(const std::string& bytes)>& take);
 
   Storage& storage_;
   const absl::Time began_;
+  AttemptRecords records_;
   Mutex mutex_;
-  std::map<std::string, StoredAttempt> known_ ABSL_GUARDED_BY(mutex_);  // by path
-  // By job, how many of these its index does not have; a job is here once its index was read.
-  std::map<std::string, size_t, std::less<>> not_indexed_ ABSL_GUARDED_BY(mutex_);
   // The manifests used last, and the files that they came from.
   ManifestFile manifest_file_ ABSL_GUARDED_BY(mutex_);
   ManifestPtr manifest_ ABSL_GUARDED_BY(mutex_);

@@ -39,18 +39,7 @@ class TwoRoots : public testing::Test {
 
   // Commits a checkpoint of two files at the root: one has "w" of `bytes`, the other one "u" and "v".
   void Commit(int64_t step, uint32_t attempt = 1, int64_t bytes = 1000) {
-    Manifest manifest;
-    manifest.job = kJob;
-    manifest.step = step;
-    manifest.attempt = attempt;
-    manifest.request_id = "request " + std::to_string(++requests_);
-    manifest.world_size = 2;
-    manifest.layout_digests = {std::string(32, 'd')};
-    manifest.rank_layout = {0, 0};
-    manifest.nodes = {"n"};
-    manifest.rank_node = {0, 0};
-    manifest.commit_time = absl::FromUnixSeconds(1000 + requests_);
-    manifest.lineage.sequence = static_cast<uint64_t>(requests_);
+    Manifest manifest = NextManifest(step, attempt);
     AddTensor(manifest, "u", 5, 1, 0);
     AddTensor(manifest, "v", 77, 1, 1);
     AddTensor(manifest, "w", bytes, 0, 0);
@@ -59,6 +48,16 @@ class TwoRoots : public testing::Test {
     for (uint32_t file = 0; file < 2; ++file) WriteFile(manifest, file, directory);
     ASSERT_TRUE(manifest.PlaceItems().ok());
     ASSERT_TRUE(root_->PutIfAbsent(OutcomePath(kJob, step, attempt), EncodeOutcome(manifest)).ok());
+  }
+  // Puts only records, of steps without tensors, at both places, and fast: a power cut may take them.
+  void CommitRecords(int64_t first, int64_t last) {
+    for (int64_t step = first; step <= last; ++step) {
+      const std::string bytes = EncodeOutcome(NextManifest(step, 1));
+      for (const std::string& path : {AtRoot(OutcomePath(kJob, step, 1)), AtMirror(OutcomePath(kJob, step, 1))}) {
+        std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+        std::ofstream(path, std::ios::binary) << bytes;
+      }
+    }
   }
   static std::string File(int64_t step, int rank = 0, uint32_t attempt = 1) {
     return AttemptDirectory(kJob, step, attempt) + "/" + BinName(rank, 0) + ".safetensors";
@@ -93,6 +92,22 @@ class TwoRoots : public testing::Test {
   std::unique_ptr<PosixStorage> mirror_;
 
  private:
+  Manifest NextManifest(int64_t step, uint32_t attempt) {
+    Manifest manifest;
+    manifest.job = kJob;
+    manifest.step = step;
+    manifest.attempt = attempt;
+    manifest.request_id = "request " + std::to_string(++requests_);
+    manifest.world_size = 2;
+    manifest.layout_digests = {std::string(32, 'd')};
+    manifest.rank_layout = {0, 0};
+    manifest.nodes = {"n"};
+    manifest.rank_node = {0, 0};
+    manifest.commit_time = absl::FromUnixSeconds(1000 + requests_);
+    manifest.lineage.sequence = static_cast<uint64_t>(requests_);
+    return manifest;
+  }
+
   static void AddTensor(Manifest& manifest, const std::string& name, int64_t size, uint32_t file, uint32_t item) {
     const auto index = static_cast<uint32_t>(manifest.tensors.size());
     manifest.tensors.push_back({name, DType::kUint8, {size}, index, 1});
