@@ -14,7 +14,23 @@ def _become(name: str) -> None:
     os.execv(program, [program, *sys.argv[1:]])
 
 
+def _packages() -> str:
+    """Returns the versions of Python and of what Cairn uses, without importing any of it."""
+    import importlib.metadata
+    import platform
+
+    found = [platform.python_version()]
+    for name in ("cairn-checkpoint", "torch", "numpy", "grpcio", "protobuf"):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
+
+
 def cairn() -> None:
+    if "doctor" in sys.argv[1:]:
+        os.environ["CAIRN_PYTHON"] = _packages()
     _become("cairn")
 
 

@@ -22,6 +22,7 @@
 #include "cli/client/coordinator_client.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/diagnosis.h"
+#include "cli/commands/environment.h"
 #include "cli/commands/mirror_findings.h"
 #include "cli/local/run_directory.h"
 #include "cli/views/timeline_view.h"
@@ -322,6 +323,7 @@ absl::Status Examine(const CommandContext& context, const Arguments& arguments, 
     Append(ExamineMirror(arguments.mirror, arguments.root, root.storage.get(), root.state.all), findings);
   }
   LookAtMachine(arguments, findings);
+  Append(DescribeEnvironment(arguments.root), findings);
   CAIRN_RETURN_IF_ERROR(LookForCoordinator(context, arguments, known, findings));
   // With --state-size the job need not exist yet.
   if (known.looked && !known.job && arguments.state_size.empty()) {

@@ -17,17 +17,21 @@ from cairn.torch._training.stateful import Described
 Checkpoint = dict[str, Any]
 
 
-def checkpoint_of(trainer: Any, module: Any, version: str) -> Checkpoint:
-    """Returns what Lightning would save, before any hook has changed it."""
+def checkpoint_of(trainer: Any, trained: dict[str, Any], version: str) -> Checkpoint:
+    """Returns what Lightning would save, before any hook has changed it.
+
+    Args:
+      trained: the objects that have the states of the module and the optimizers.
+    """
     checkpoint = {
         "epoch": trainer.current_epoch,
         "global_step": trainer.global_step,
         "pytorch-lightning_version": version,
-        "state_dict": module.state_dict(),
+        "state_dict": trained["module"].state_dict(),
         "loops": {name: getattr(trainer, name).state_dict()
                   for name in ("fit_loop", "validate_loop", "test_loop", "predict_loop")},
         "callbacks": {each.state_key: state for each in trainer.callbacks if (state := each.state_dict())},
-        "optimizer_states": [optimizer.state_dict() for optimizer in trainer.optimizers],
+        "optimizer_states": [optimizer.state_dict() for optimizer in trained["optimizers"].values()],
         "lr_schedulers": [each.scheduler.state_dict() for each in trainer.lr_scheduler_configs],
     }
     precision = trainer.precision_plugin.state_dict()
@@ -36,12 +40,15 @@ def checkpoint_of(trainer: Any, module: Any, version: str) -> Checkpoint:
     return checkpoint
 
 
-def changes_by_hooks(trainer: Any, module: Any, version: str) -> Described:
+def changes_by_hooks(trainer: Any, module: Any, trained: dict[str, Any], version: str) -> Described:
     """Calls the hooks that save, in Lightning's order, and returns what they have added and replaced.
 
     What has no tensors is each rank's own; tensors are the same on all ranks.
+
+    Args:
+      trained: as of checkpoint_of().
     """
-    checkpoint = checkpoint_of(trainer, module, version)
+    checkpoint = checkpoint_of(trainer, trained, version)
     before = {key: (value, _shallow(value)) for key, value in checkpoint.items()}
     trainer.precision_plugin.on_save_checkpoint(checkpoint)
     datamodule = trainer.datamodule

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from cairn import _lightning_fsdp as _fsdp
 from cairn import _lightning_hooks as _hooks
 from cairn._state.entries import PerRankValues, per_rank
 from cairn.client import Client
@@ -83,7 +84,7 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
             loops = {**loops[0], "state_dict": {}}
             callbacks = callbacks[0]
         trainer.fit_loop.load_state_dict(loops)
-        checkpoint = _hooks.checkpoint_of(trainer, pl_module, _version)
+        checkpoint = _hooks.checkpoint_of(trainer, state, _version)
         _hooks.call_load_hooks(trainer, pl_module, {**checkpoint, "callbacks": callbacks}, state["hooks"])
         if loops["epoch_loop.batch_progress"]["is_last_batch"]:
             self._restore_rng()  # the loaders draw from the generators when they begin the next epoch
@@ -108,9 +109,12 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
             return  # gradients are accumulated
         self._seen = trainer.global_step
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self._manager.step(self._seen, lambda: {
-            **self._state_of(trainer, pl_module),
-            "hooks": _hooks.changes_by_hooks(trainer, pl_module, _version)}, metrics)
+
+        def state() -> dict[str, Any]:
+            trained = self._state_of(trainer, pl_module)
+            return {**trained, "hooks": _hooks.changes_by_hooks(trainer, pl_module, trained, _version)}
+
+        self._manager.step(self._seen, state, metrics)
         if self._manager.should_stop:
             trainer.should_stop = True
 
@@ -129,8 +133,7 @@ class CairnCheckpoint(Checkpoint):  # type: ignore[misc]  # lightning is not nee
     def _state_of(self, trainer: Any, pl_module: Any) -> dict[str, Any]:
         callbacks = {each.state_key: each.state_dict() for each in trainer.callbacks if each is not self}
         return {
-            "module": pl_module,
-            "optimizers": {str(index): optimizer for index, optimizer in enumerate(trainer.optimizers)},
+            **_fsdp.trained_objects(trainer, pl_module),
             "schedulers": {str(index): each.scheduler for index, each in enumerate(trainer.lr_scheduler_configs)},
             "precision": trainer.precision_plugin,
             "loops": per_rank(trainer.fit_loop.state_dict()),

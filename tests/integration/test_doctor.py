@@ -1,6 +1,7 @@
 """Tests what `cairn doctor` finds on a real machine, with a real root and coordinator."""
 
 import os
+import subprocess
 import tempfile
 import time
 
@@ -74,6 +75,18 @@ def test_a_job_without_a_valid_checkpoint_is_a_fault(tmp_path):
 def test_without_a_root_it_says_that_storage_was_not_tried():
     found = findings()
     assert found["storage"]["level"] == "note" and "--root" in found["storage"]["next"]
+
+
+def test_it_says_what_a_report_of_an_error_needs(tmp_path, monkeypatch):
+    monkeypatch.setenv("CAIRN_PYTHON", "3.11.7, torch 2.13.0")
+    found = findings(f"--root={tmp_path}")
+    assert found["version"]["text"] == command("--version").stdout.strip()
+    assert f"Linux {os.uname().release}" in found["system"]["text"] and "glibc 2." in found["system"]["text"]
+    assert found["Python"]["text"] == "3.11.7, torch 2.13.0"
+    assert found["GPU driver"]["text"]
+    kind = subprocess.run(["stat", "-f", "--format=%T", tmp_path], capture_output=True, text=True, check=True)
+    # To it, ext4 is "ext2/ext3" and overlay is "overlayfs".
+    assert found["file system"]["text"][:3] == kind.stdout[:3]
 
 
 def test_job_is_found_or_named_as_unknown(tmp_path):

@@ -89,11 +89,57 @@ def named(name):
     return pytest.mark.parametrize("job", [name], indirect=True)
 
 
-@pytest.mark.parametrize("name", ["dcp", "megatron", "deepspeed", "torch_save"])
+@pytest.mark.parametrize("name", ["dcp", "megatron", "deepspeed", "torch_save", "lightning", "accelerate", "ray"])
 def test_Diff_ChangesAtMostThreeLines(name):
     lines = [line for hunk in diff_of(name) for line in hunk]
     assert 1 <= sum(line[0] == "+" for line in lines) <= 3
     assert changed(name) != (SCRIPTS / f"{name}.py").read_text()
+
+
+def test_Diff_OfTorchtitan_IsWhatTheExampleHas():
+    """test_torchtitan.py trains with these lines."""
+    added = [line[1:] for hunk in diff_of("torchtitan") for line in hunk if line[0] == "+"]
+    example = SCRIPTS.parents[2] / "examples/torchtitan/train.py"
+    assert 1 <= len(added) <= 3 and set(added) <= set(example.read_text().splitlines())
+
+
+@named("lightning")
+def test_Lightning_GoesOverAndBack(job):
+    pytest.importorskip("lightning.pytorch")
+    whole = job.before("--steps=15")
+    assert job.after("--resume=checkpoints/step=3.ckpt", "--steps=9") == {step: whole[step] for step in range(4, 10)}
+    job.committed([6, 9])
+    assert job.after("--steps=12") == {step: whole[step] for step in (10, 11, 12)}
+    script = changed("lightning")
+    fit = next(line for line in script.splitlines() if "trainer.fit" in line)
+    assert job.run(script.replace(fit, f'{fit}\n    trainer.save_checkpoint("back.ckpt")'), "--steps=12") == {}
+    assert job.before("--resume=back.ckpt", "--steps=15") == {step: whole[step] for step in (13, 14, 15)}
+
+
+@named("accelerate")
+def test_Accelerate_GoesOverAndBack(job, tmp_path):
+    pytest.importorskip("accelerate")
+    whole = job.before("--steps=12")
+    script = changed("accelerate")
+    restore = next(line for line in script.splitlines() if "restore_or_initialize" in line)
+    once = script.replace(restore, f"{restore}\n    start = load(accelerator, arguments.resume)")
+    assert job.run(once, "--resume=3", "--steps=9") == {step: whole[step] for step in range(4, 10)}
+    job.committed([6, 9])
+    assert job.after("--steps=11") == {step: whole[step] for step in (10, 11)}
+    shutil.rmtree(tmp_path / "checkpoints")
+    back = script.replace(restore, f'{restore}\n    accelerator.save_state("checkpoints/9")')
+    assert job.run(back, "--steps=9") == {}
+    assert job.before("--resume=9", "--steps=12") == {step: whole[step] for step in (10, 11, 12)}
+
+
+@named("ray")
+def test_Ray_GoesOver(job, tmp_path):
+    pytest.importorskip("ray.train")
+    whole = job.before("--steps=9")
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert job.after("--steps=6") == {step: whole[step] for step in range(1, 7)}
+    job.committed([3, 6])
+    assert job.after("--steps=9") == {step: whole[step] for step in (7, 8, 9)}
 
 
 @named("dcp")

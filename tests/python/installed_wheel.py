@@ -52,12 +52,17 @@ def main() -> None:
     place = pathlib.Path(cairn.__file__).resolve().parent
     assert place.is_relative_to(sys.prefix), f"cairn comes from {place}, not from below {sys.prefix}"
     assert (place / "py.typed").exists()
-    assert cairn.__version__ == importlib.metadata.version("cairn") == version_text.split()[0]
+    assert cairn.__version__ == importlib.metadata.version("cairn-checkpoint") == version_text.split()[0]
     for program in ("cairn", "cairn-coordinator", "cairn-agent"):
         found = shutil.which(program)
         assert found and pathlib.Path(found).is_relative_to(sys.prefix), f"{program} on PATH is {found}"
         printed = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
         assert printed == f"{program} {version_text}\n", printed
+
+    found = json.loads(subprocess.run(["cairn", "doctor", "--format=json"], capture_output=True, text=True).stdout)
+    (python,) = (finding["text"] for finding in found["findings"] if finding["check"] == "Python")
+    assert python.startswith(f"{sys.version.split()[0]}, cairn-checkpoint {cairn.__version__}, "), python
+    assert f"numpy {numpy.__version__}" in python, python
 
     directory = pathlib.Path(tempfile.mkdtemp(prefix="checkpoints-", dir="."))
     path, os.environ["PATH"] = os.environ["PATH"], "/usr/bin:/bin"  # the package finds its own programs

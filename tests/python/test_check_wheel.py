@@ -26,10 +26,10 @@ def program(tmp_path_factory) -> bytes:
 
 
 def wheel(directory, content: bytes, tag: str, inner: str = "") -> pathlib.Path:
-    path = directory / f"cairn-1.0-py3-none-{tag}.whl"
+    path = directory / f"cairn_checkpoint-1.0-py3-none-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("cairn/_bin/cairn", content)
-        archive.writestr("cairn-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: py3-none-{inner or tag}\n")
+        archive.writestr("cairn_checkpoint-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: py3-none-{inner or tag}\n")
     return path
 
 

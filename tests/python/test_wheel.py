@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import sysconfig
@@ -58,7 +59,41 @@ def test_wheel_asks_for_what_the_tests_run_with(metadata):
     asked = {
         line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist: ")
     }
-    assert asked == lines("run") | {f"{line.replace('==', '>=')}; extra == 'torch'" for line in lines("torch")}
+    assert lines("run") < asked
+    (torch,) = asked - lines("run")
+    oldest = re.fullmatch(r"torch>=([0-9.]+); extra == 'torch'", torch)
+    assert oldest, "anything but a lower bound could replace a PyTorch that is there"
+    (tested,) = (line.removeprefix("torch==") for line in lines("torch"))
+    assert numbers(oldest[1]) < numbers(tested)
+
+
+def numbers(version) -> list[int]:
+    return [int(number) for number in version.split(".")]
+
+
+def test_wheel_has_the_name_that_is_ours_and_one_version(wheel, metadata):
+    header = (REPOSITORY / "common/base/version.h").read_text()
+    version = re.search(r'kVersion = "(.+)"', header)[1]
+    fields = metadata.splitlines()
+    assert "Name: cairn-checkpoint" in fields and f"Version: {version}" in fields
+    assert wheel.name.startswith(f"cairn_checkpoint-{version}-py3-none-")
+    assert "License-Expression: Apache-2.0" in fields
+
+
+def test_wheel_with_a_planted_tag_is_refused(wheel, tmp_path):
+    """A wheel that nobody has repaired needs this system's libraries, whatever its name says."""
+    tag = re.search(r"-py3-none-(.+)\.whl$", wheel.name)[1]
+    planted = f"manylinux_2_17_{tag.removeprefix('linux_')}"
+    path = tmp_path / wheel.name.replace(tag, planted)
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith(".dist-info/WHEEL"):
+                content = content.replace(tag.encode(), planted.encode())
+            target.writestr(name, content)
+    done = subprocess.run([REPOSITORY / "tools/portable/check_wheel", path], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "cairn/_bin/cairn needs libgrpc++" in done.stderr and "cairn/_bin/cairn needs GLIBC_2." in done.stderr
 
 
 @pytest.fixture(scope="module")
