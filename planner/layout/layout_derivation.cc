@@ -41,7 +41,11 @@ class ShardColumns {
 class LayoutSet::Deriver {
  public:
   Deriver(const LayoutSet& before, LayoutSet& set, Reader& reader)
-      : before_(before), set_(set), reader_(reader), object_numbers_(before.objects_.size(), kInvalidShard) {
+      : before_(before),
+        set_(set),
+        reader_(reader),
+        object_numbers_(before.objects_.size(), kInvalidShard),
+        schema_seen_(before.table_->schemas.size()) {
     for (uint32_t i = 0; i < before_.layouts_.size(); ++i) known_.emplace(View(before_.layout_digests_[i]), i);
   }
 
@@ -49,7 +53,6 @@ class LayoutSet::Deriver {
   bool Derive(std::span<const std::string_view> layout_bytes) {
     if (set_.ranks_ != before_.ranks_ || before_.tensors().empty()) return false;
     bool same_holders = set_.layouts_.size() == before_.layouts_.size();
-    uint32_t next = 0;
     for (uint32_t i = 0; i < set_.layouts_.size(); ++i) {
       const auto known = known_.find(View(set_.layout_digests_[i]));
       uint32_t like = 0;  // the layout of `before` that has the same shards
@@ -60,27 +63,38 @@ class LayoutSet::Deriver {
         like = before_.rank_layouts_[static_cast<size_t>(set_.layouts_[i].rank_indices[0])];
         if (!Read(i, layout_bytes[i], like)) return false;
       }
-      // Shards have the numbers in which they are seen first, so all layouts must be seen in the same order.
-      if (like > next) return false;
-      if (like == next) ++next;
+      if (!TakeShards(i, before_.layouts_[like])) return false;
       same_holders &= like == i;
     }
-    if (next != before_.layouts_.size()) return false;
+    if (seen_shards_ != before_.shard_count() || seen_schemas_ != before_.table_->schemas.size()) return false;
     set_.holders_ = same_holders ? before_.holders_ : std::make_shared<const Holders>(set_.FindHolders());
     return true;
   }
 
  private:
-  void TakeShards(uint32_t layout, const Layout& from) {
+  // Returns false if a shard would be seen first in another order, and would so have another number.
+  bool TakeShards(uint32_t layout, const Layout& from) {
     Layout& to = set_.layouts_[layout];
     to.first_item = from.first_item;
     to.shards = from.shards;
     to.schema = from.schema;
+    to.first_shard = seen_shards_;
+    if (seen_shards_ == from.first_shard) {
+      seen_shards_ = from.end_shard;
+    } else {
+      for (const uint32_t shard : before_.ItemsOf(from)) {
+        if (shard >= kInvalidShard || shard < seen_shards_) continue;
+        if (shard != seen_shards_++) return false;
+      }
+    }
+    to.end_shard = seen_shards_;
+    if (!schema_seen_[from.schema]) ++seen_schemas_;
+    schema_seen_[from.schema] = true;
+    return true;
   }
 
   void Reuse(uint32_t layout, uint32_t known) {
     const Layout& from = before_.layouts_[known];
-    TakeShards(layout, from);
     set_.layouts_[layout].objects.reserve(from.objects.size());
     for (const ObjectItem& item : from.objects) {
       reader_.AddKnownObject(layout, item, before_.objects_[item.object], object_numbers_[item.object]);
@@ -91,7 +105,6 @@ class LayoutSet::Deriver {
   bool Read(uint32_t layout, std::string_view bytes, uint32_t like) {
     const Layout& from = before_.layouts_[like];
     if (!ParseLayout(bytes, columns_) || !HasSchema(columns_.schema, from.schema) || !HasShards(from)) return false;
-    TakeShards(layout, from);
     reader_.ReadObjects(layout, columns_);
     return true;
   }
@@ -147,7 +160,10 @@ class LayoutSet::Deriver {
   Reader& reader_;
   absl::flat_hash_map<absl::string_view, uint32_t> known_;  // by digest: a layout of before_
   std::vector<uint32_t> object_numbers_;                    // by number in before_
-  LayoutColumns columns_;                                   // the layout that is being read
+  uint32_t seen_shards_ = 0;                                // those of the layouts so far
+  std::vector<bool> schema_seen_;
+  size_t seen_schemas_ = 0;
+  LayoutColumns columns_;  // the layout that is being read
   // The schema that was read last. Most layouts that change have the same.
   uint32_t read_schema_ = kInvalidShard;
   std::string_view read_schema_bytes_;

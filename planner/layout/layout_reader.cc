@@ -233,6 +233,7 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, uint32_t number) {
     return Malformed(layout, *contradiction);
   }
   set_.layouts_[layout].shards = static_cast<uint32_t>(columns_.shard_tensors.size());
+  set_.layouts_[layout].first_shard = static_cast<uint32_t>(shards_->shards.size());
   pending_.clear();
   size_t dim = 0;
   size_t flat = 0;
@@ -281,9 +282,10 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, uint32_t number) {
     } else {
       const size_t ndim = shards_->tensors[shard.tensor].global_shape.size();
       shards_->items.push_back(Intern(shard.hash, shard.tensor, ndim, columns_.offsets.data() + shard.dims,
-                                   columns_.shapes.data() + shard.dims, shard.flat, shard.range, shard.bytes));
+                                      columns_.shapes.data() + shard.dims, shard.flat, shard.range, shard.bytes));
     }
   }
+  set_.layouts_[layout].end_shard = static_cast<uint32_t>(shards_->shards.size());
 }
 
 uint32_t LayoutSet::Reader::Intern(uint32_t hash, uint32_t tensor, size_t ndim, const int64_t* offset,
@@ -385,8 +387,8 @@ void LayoutSet::Reader::AddObject(uint32_t layout, const ObjectFields& fields) {
 void LayoutSet::Reader::AddKnownObject(uint32_t layout, const ObjectItem& item, const Object& object,
                                        uint32_t& number) {
   if (number == kInvalidShard) {
-    AddObject(layout, {object.name, item.slot_bytes, object.per_rank, object.content_digest,
-                       static_cast<uint32_t>(item.wish)});
+    AddObject(layout,
+              {object.name, item.slot_bytes, object.per_rank, object.content_digest, static_cast<uint32_t>(item.wish)});
     number = object_ids_.at(object.name);
     return;
   }

@@ -116,7 +116,7 @@ class LayoutSet::Reader {
   ShardTable* const shards_;
   FaultList& faults_;
   absl::flat_hash_map<absl::string_view, uint32_t> schema_ids_;  // views into the callers' bytes
-  std::vector<Schema> schemas_;  // parallel to those of the table
+  std::vector<Schema> schemas_;                                  // parallel to those of the table
   absl::flat_hash_map<std::string, uint32_t> tensor_ids_;
   absl::flat_hash_map<std::string, uint32_t> object_ids_;
   absl::flat_hash_set<std::string> bad_names_;

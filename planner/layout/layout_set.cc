@@ -30,7 +30,10 @@ LayoutSet::Holders LayoutSet::FindHolders() const {
   std::vector<size_t> next(holders.begin.begin(), holders.begin.end() - 1);
   for (uint32_t i = 0; i < layouts_.size(); ++i) {
     for (uint32_t shard : ItemsOf(layouts_[i])) {
-      if (shard < kInvalidShard) holders.layouts[next[shard]++] = i;
+      if (shard >= kInvalidShard) continue;
+      const size_t at = next[shard]++;
+      holders.layouts[at] = i;
+      holders.repeat |= at > holders.begin[shard] && holders.layouts[at - 1] == i;
     }
   }
   return holders;

@@ -59,6 +59,8 @@ class LayoutSet {
     std::vector<int> rank_indices;  // into ranks(), ascending
     size_t first_item = 0;          // into items()
     uint32_t shards = 0;            // its items 0 .. shards-1
+    uint32_t first_shard = 0;       // no layout before it has shards first_shard .. end_shard-1
+    uint32_t end_shard = 0;
     std::vector<ObjectItem> objects;
     AliasList aliases;  // as declared
     uint32_t schema = 0;
@@ -123,6 +125,8 @@ class LayoutSet {
     return std::span(holders_->layouts)
         .subspan(holders_->begin[shard], holders_->begin[shard + 1] - holders_->begin[shard]);
   }
+  // Returns true if a layout has a shard twice.
+  bool repeats_shards() const { return holders_->repeat; }
   // Returns the shards of a tensor, ordered by (offset, shape, flat range).
   std::span<const uint32_t> ShardsOf(uint32_t tensor) const {
     return std::span(table_->by_tensor)
@@ -156,6 +160,7 @@ class LayoutSet {
   struct Holders {
     std::vector<size_t> begin;
     std::vector<uint32_t> layouts;
+    bool repeat = false;  // one of them has the shard twice
   };
   class Reader;
   class Deriver;
