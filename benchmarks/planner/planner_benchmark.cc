@@ -316,7 +316,7 @@ void Changed(const std::string& style, int64_t ranks) {
   world.inputs[rank].layout = bytes;
   world.inputs[rank].layout_digest = digest;
   start = CpuSeconds();
-  const SavePlan after = OrDie(MakeSavePlan(world.inputs, options));
+  const SavePlan after = OrDie(MakeSavePlan(world.inputs, options, &before));
   const double again = CpuSeconds() - start;
   size_t changed = 0, changed_bytes = 0, all_bytes = 0;
   for (int r : after.ranks()) {
@@ -327,9 +327,9 @@ void Changed(const std::string& style, int64_t ranks) {
     changed_bytes += size;
   }
   std::printf(
-      "changed: first plan %.2f s, again %.2f s; %zu of %zu ranks have another part, %zu of %zu bytes; uploaded: 1 "
-      "layout of %zu bytes\n",
-      first, again, changed, after.ranks().size(), changed_bytes, all_bytes, bytes.size());
+      "changed: first plan %.2f s, again %.3f s, %zu ranks reused; %zu of %zu ranks have another part, %zu of %zu "
+      "bytes; uploaded: 1 layout of %zu bytes\n",
+      first, again, after.ReusedRanks(), changed, after.ranks().size(), changed_bytes, all_bytes, bytes.size());
 }
 
 int Main(int argc, char** argv) {

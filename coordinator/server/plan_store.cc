@@ -180,11 +180,31 @@ absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
     MutexLock lock(mutex_);
     if (const SavePlan* known = Take(digest); known != nullptr) return *known;
   }
-  CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
+  const std::optional<SavePlan> like = FindLike(inputs);
+  CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_, like ? &*like : nullptr));
   const uint64_t bytes = BytesOf(inputs.bytes);
   MutexLock lock(mutex_);
   Keep(plan, bytes);
   return plan;
+}
+
+std::optional<SavePlan> PlanStore::FindLike(const Inputs& inputs) {
+  std::vector<SavePlan> plans;  // used last first
+  {
+    MutexLock lock(mutex_);
+    for (const Made& made : saves_) {
+      if (made.plan.ranks().size() == inputs.ranks.size()) plans.push_back(made.plan);
+    }
+  }
+  std::optional<SavePlan> like;
+  size_t most = 0;
+  for (const SavePlan& plan : plans) {
+    const size_t equal = plan.RanksWithEqualLayout(inputs.ranks);
+    if (like && equal <= most) continue;
+    like = plan;
+    most = equal;
+  }
+  return like;
 }
 
 absl::StatusOr<SavePlan> PlanStore::MakeSave(const std::vector<std::string>& layout,

@@ -101,6 +101,9 @@ class PlanStore {
   absl::StatusOr<Inputs> Collect(const std::vector<std::string>& layout, const std::vector<std::string>& node,
                                  const PlanFile* file = nullptr);
   absl::StatusOr<SavePlan> Make(const Inputs& inputs);
+  // Returns the plan in memory that is most like one of these inputs, so that a new plan takes over what has not
+  // changed.
+  std::optional<SavePlan> FindLike(const Inputs& inputs);
   // Returns the file's length.
   absl::StatusOr<uint64_t> Write(const Writing& writing);
   // Removes the plans of `kept` that are too many.

@@ -21,7 +21,7 @@ void LayoutSet::Reader::FinishConflicts() {
   std::map<std::pair<uint32_t, std::string>, std::vector<int>> ranks_by_conflict;
   std::map<std::pair<uint32_t, std::string>, Reason> reasons;
   for (const Conflict& conflict : conflicts_) {
-    const Tensor& first = set_.tensors_[conflict.tensor];
+    const Tensor& first = set_.tensors()[conflict.tensor];
     const std::vector<int> ranks = set_.RanksOfSchema(conflict.schema);
     const auto note = [&](Reason reason, std::string text) {
       const auto key = std::pair(conflict.tensor, std::move(text));
@@ -40,8 +40,8 @@ void LayoutSet::Reader::FinishConflicts() {
   }
   for (auto& [key, ranks] : ranks_by_conflict) {
     std::sort(ranks.begin(), ranks.end());
-    const Tensor& tensor = set_.tensors_[key.first];
-    const std::vector<int> others = set_.RanksOfSchema(tensor_schema_[key.first]);
+    const Tensor& tensor = set_.tensors()[key.first];
+    const std::vector<int> others = set_.RanksOfSchema(set_.table_->tensor_schema[key.first]);
     const size_t bar = key.second.find('|');
     std::string text = absl::StrCat("tensor ", tensor.name, " has on ", RanksText(ranks), " the ",
                                     key.second.substr(0, bar), key.second.substr(bar + 1), " on ", RanksText(others));
@@ -92,8 +92,8 @@ void LayoutSet::Reader::FinishObjectConflicts() {
 
 void LayoutSet::Reader::FinishNames() {
   for (const auto& [name, object] : object_ids_) {
-    const auto tensor = tensor_ids_.find(name);
-    if (tensor == tensor_ids_.end()) continue;
+    const auto tensor = set_.FindTensor(name);
+    if (!tensor) continue;
     const std::vector<int> ranks = RanksOfLayout(object_layout_[object]);
     faults_.Add({Reason::kNameCollision,
                  name,
@@ -101,7 +101,7 @@ void LayoutSet::Reader::FinishNames() {
                  {},
                  {},
                  absl::StrCat("the name ", name, " is an object on ", RanksText(ranks), " and a tensor on ",
-                              RanksText(set_.RanksOfSchema(tensor_schema_[tensor->second])))});
+                              RanksText(set_.RanksOfSchema(set_.table_->tensor_schema[*tensor])))});
   }
 }
 
@@ -113,7 +113,7 @@ void LayoutSet::Reader::FinishAliases() {
   const auto resolve = [&](const std::string& name, std::string& fault) -> std::optional<uint32_t> {
     std::string at = name;
     for (size_t steps = 0; steps <= targets.size(); ++steps) {
-      if (const auto tensor = tensor_ids_.find(at); tensor != tensor_ids_.end()) return tensor->second;
+      if (const auto tensor = set_.FindTensor(at)) return tensor;
       const auto next = targets.find(at);
       if (next == targets.end()) {
         fault = absl::StrCat("leads to ", at, ", which no rank declares");
@@ -127,7 +127,7 @@ void LayoutSet::Reader::FinishAliases() {
   std::set<std::string> told;
   for (const auto& [name, target] : targets) {
     const std::vector<int> ranks = RanksOfLayout(target.second);
-    if (tensor_ids_.contains(name) || object_ids_.contains(name)) {
+    if (set_.FindTensor(name) || object_ids_.contains(name)) {
       faults_.Add(
           {Reason::kNameCollision,
            name,

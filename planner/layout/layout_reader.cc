@@ -16,6 +16,15 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
+uint32_t HashOf(uint32_t tensor, size_t ndim, const int64_t* offset, const int64_t* shape, bool flat, FlatRange range) {
+  uint64_t hash = Mix(0x51ed270b, tensor);
+  for (size_t d = 0; d < ndim; ++d) {
+    hash = Mix(Mix(hash, static_cast<uint64_t>(offset[d])), static_cast<uint64_t>(shape[d]));
+  }
+  if (flat) hash = Mix(Mix(hash, static_cast<uint64_t>(range.begin)), static_cast<uint64_t>(range.end));
+  return static_cast<uint32_t>(hash ^ hash >> 32);
+}
+
 std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begin(), dims.end()}; }
 
 }  // namespace
@@ -49,12 +58,12 @@ std::optional<LayoutSet::Reader::TensorFault> LayoutSet::Reader::FaultOf(const D
   return std::nullopt;
 }
 
-LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
+std::vector<std::string_view> LayoutSet::AddRanks(std::span<const RankInput> inputs, FaultList& faults) {
   std::vector<const RankInput*> sorted;
   for (const RankInput& input : inputs) sorted.push_back(&input);
   std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->rank < b->rank; });
   absl::flat_hash_map<absl::string_view, uint32_t> layout_ids;
-  absl::flat_hash_map<std::string, uint32_t> node_ids;
+  absl::flat_hash_map<absl::string_view, uint32_t> node_ids;
   std::vector<std::string_view> layout_bytes;
   for (const RankInput* input : sorted) {
     if (!ranks_.empty() && ranks_.back() == input->rank) {
@@ -81,12 +90,21 @@ LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
     rank_layouts_.push_back(layout->second);
     rank_nodes_.push_back(node.first->second);
   }
+  return layout_bytes;
+}
+
+LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
+  const std::vector<std::string_view> layout_bytes = AddRanks(inputs, faults);
+  const auto table = std::make_shared<ShardTable>();
+  table_ = table;
   {
-    Reader reader(*this, faults);
+    Reader reader(*this, table.get(), faults);
     for (uint32_t i = 0; i < layouts_.size(); ++i) reader.Read(i, layout_bytes[i]);
+    SortNames(*table);
     reader.Finish();
   }
-  SortShards();
+  SortShards(*table);
+  holders_ = std::make_shared<const Holders>(FindHolders());
 }
 
 void LayoutSet::Reader::CheckName(uint32_t layout, std::string_view name) {
@@ -106,6 +124,7 @@ uint32_t LayoutSet::Reader::ReadSchema(uint32_t layout, std::string_view bytes) 
   const uint32_t id = known->second;
   if (!is_new) return id;
   Schema& schema = schemas_.emplace_back();
+  shards_->schemas.emplace_back();
   std::optional<SchemaColumns> columns = ParseSchema(bytes);
   if (!columns.has_value()) {
     schema.bad = true;
@@ -115,7 +134,7 @@ uint32_t LayoutSet::Reader::ReadSchema(uint32_t layout, std::string_view bytes) 
   auto dims = columns->dims.begin();
   for (size_t i = 0; i < columns->names.size(); ++i) {
     const auto end = dims + columns->ndims[i];
-    schema.tensors.push_back(
+    shards_->schemas[id].push_back(
         ReadTensor(layout, id, Declare(columns->names[i], columns->dtypes[i], Shape(dims, end)), seen));
     dims = end;
   }
@@ -158,15 +177,15 @@ bool LayoutSet::Reader::CheckTensor(uint32_t layout, const DeclaredTensor& decla
 }
 
 uint32_t LayoutSet::Reader::AddTensor(uint32_t schema, const DeclaredTensor& declared) {
-  const auto tensor = static_cast<uint32_t>(set_.tensors_.size());
+  const auto tensor = static_cast<uint32_t>(shards_->tensors.size());
   tensor_ids_.emplace(std::string(declared.name), tensor);
-  set_.tensors_.push_back({std::string(declared.name), *declared.dtype, declared.global_shape, *declared.elements});
-  tensor_schema_.push_back(schema);
+  shards_->tensors.push_back({std::string(declared.name), *declared.dtype, declared.global_shape, *declared.elements});
+  shards_->tensor_schema.push_back(schema);
   return tensor;
 }
 
 uint32_t LayoutSet::Reader::MatchTensor(uint32_t tensor, uint32_t schema, const DeclaredTensor& declared) {
-  Tensor& first = set_.tensors_[tensor];
+  Tensor& first = shards_->tensors[tensor];
   if (first.dtype == *declared.dtype && first.global_shape == declared.global_shape) return tensor;
   conflicts_.push_back({tensor, schema, *declared.dtype, declared.global_shape});
   first.disputed = true;
@@ -175,29 +194,51 @@ uint32_t LayoutSet::Reader::MatchTensor(uint32_t tensor, uint32_t schema, const 
 
 void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
   const bool valid = ParseLayout(bytes, columns_);
-  set_.layouts_[layout].first_item = set_.items_.size();
+  set_.layouts_[layout].first_item = shards_->items.size();
   if (!valid) return Malformed(layout, "its bytes are no Layout message");
   const uint32_t schema = ReadSchema(layout, columns_.schema);
   set_.layouts_[layout].schema = schema;
   if (schemas_[schema].bad) {
     Malformed(layout, "its tensor schema cannot be read");
   } else {
-    ReadShards(layout, schemas_[schema]);
+    ReadShards(layout, schema);
   }
-  for (std::string_view object : columns_.objects) ReadObject(layout, object);
-  for (std::string_view alias : columns_.aliases) ReadAlias(layout, alias);
+  ReadObjects(layout, columns_);
 }
 
-void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
+void LayoutSet::Reader::ReadObjects(uint32_t layout, const LayoutColumns& columns) {
+  for (std::string_view object : columns.objects) ReadObject(layout, object);
+  for (std::string_view alias : columns.aliases) ReadAlias(layout, alias);
+}
+
+LayoutSet::Reader::Extent LayoutSet::Reader::ExtentOf(const Tensor& tensor, const int64_t* offset, const int64_t* shape,
+                                                      bool flat, FlatRange range) {
+  Extent extent;
+  for (size_t d = 0; d < tensor.global_shape.size(); ++d) {
+    extent.inside &= offset[d] >= 0 && shape[d] >= 0 && shape[d] <= tensor.global_shape[d] &&
+                     offset[d] <= tensor.global_shape[d] - shape[d];
+    extent.elements = static_cast<int64_t>(static_cast<uint64_t>(extent.elements) * static_cast<uint64_t>(shape[d]));
+  }
+  if (flat) {
+    extent.inside &= range.begin >= 0 && range.begin <= range.end && range.end <= extent.elements;
+    extent.elements = range.size();
+  }
+  return extent;
+}
+
+void LayoutSet::Reader::ReadShards(uint32_t layout, uint32_t number) {
+  const Schema& schema = schemas_[number];
+  const std::vector<uint32_t>& tensors = shards_->schemas[number];
   if (const auto contradiction = ContradictionOf(columns_, schema.ndims); contradiction.has_value()) {
     return Malformed(layout, *contradiction);
   }
   set_.layouts_[layout].shards = static_cast<uint32_t>(columns_.shard_tensors.size());
+  set_.layouts_[layout].first_shard = static_cast<uint32_t>(shards_->shards.size());
   pending_.clear();
   size_t dim = 0;
   size_t flat = 0;
   for (size_t i = 0; i < columns_.shard_tensors.size(); ++i) {
-    Pending shard{0, schema.tensors[columns_.shard_tensors[i]], static_cast<uint32_t>(dim), {}, 0, false};
+    Pending shard{0, tensors[columns_.shard_tensors[i]], static_cast<uint32_t>(dim), {}, 0, false};
     const size_t ndim = schema.ndims[columns_.shard_tensors[i]];
     const int64_t* offset = columns_.offsets.data() + dim;
     const int64_t* shape = columns_.shapes.data() + dim;
@@ -211,22 +252,9 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
       pending_.push_back(shard);
       continue;
     }
-    const Tensor& tensor = set_.tensors_[shard.tensor];
-    bool inside = true;
-    int64_t elements = 1;
-    uint64_t hash = Mix(0x51ed270b, shard.tensor);
-    for (size_t d = 0; d < ndim; ++d) {
-      inside &= offset[d] >= 0 && shape[d] >= 0 && shape[d] <= tensor.global_shape[d] &&
-                offset[d] <= tensor.global_shape[d] - shape[d];
-      elements = static_cast<int64_t>(static_cast<uint64_t>(elements) * static_cast<uint64_t>(shape[d]));
-      hash = Mix(Mix(hash, static_cast<uint64_t>(offset[d])), static_cast<uint64_t>(shape[d]));
-    }
-    if (shard.flat) {
-      hash = Mix(Mix(hash, static_cast<uint64_t>(shard.range.begin)), static_cast<uint64_t>(shard.range.end));
-      inside = inside && shard.range.begin >= 0 && shard.range.begin <= shard.range.end && shard.range.end <= elements;
-      elements = shard.range.size();
-    }
-    shard.hash = Mix(hash, hash >> 32);
+    const Tensor& tensor = shards_->tensors[shard.tensor];
+    const auto [inside, elements] = ExtentOf(tensor, offset, shape, shard.flat, shard.range);
+    shard.hash = HashOf(shard.tensor, ndim, offset, shape, shard.flat, shard.range);
     if (!inside) {
       const std::vector<int> ranks = RanksOfLayout(layout);
       const bool negative = std::any_of(offset, offset + ndim, [](int64_t n) { return n < 0; }) ||
@@ -238,7 +266,7 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
                       ShapeToString(tensor.global_shape));
       faults_.Add({negative ? Reason::kBadShape : Reason::kShardOutOfBounds, tensor.name, ranks,
                    ToVector({offset, ndim}), ToVector({shape, ndim}), what});
-      set_.tensors_[shard.tensor].disputed = true;
+      shards_->tensors[shard.tensor].disputed = true;
       shard.tensor = kInvalidShard;
     } else {
       shard.bytes = static_cast<uint64_t>(elements) * static_cast<uint64_t>(cairn::BytesOf(tensor.dtype));
@@ -248,78 +276,72 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
   }
   for (const Pending& shard : pending_) {
     if (shard.tensor == kInvalidShard) {
-      set_.items_.push_back(kInvalidShard);
+      shards_->items.push_back(kInvalidShard);
     } else if (shard.bytes == 0) {
-      set_.items_.push_back(kEmptyShard);
+      shards_->items.push_back(kEmptyShard);
     } else {
-      const size_t ndim = set_.tensors_[shard.tensor].global_shape.size();
-      set_.items_.push_back(Intern(shard.hash, shard.tensor, ndim, columns_.offsets.data() + shard.dims,
-                                   columns_.shapes.data() + shard.dims, shard.flat, shard.range, shard.bytes));
+      const size_t ndim = shards_->tensors[shard.tensor].global_shape.size();
+      shards_->items.push_back(Intern(shard.hash, shard.tensor, ndim, columns_.offsets.data() + shard.dims,
+                                      columns_.shapes.data() + shard.dims, shard.flat, shard.range, shard.bytes));
     }
   }
+  set_.layouts_[layout].end_shard = static_cast<uint32_t>(shards_->shards.size());
 }
 
-uint32_t LayoutSet::Reader::Intern(uint64_t hash, uint32_t tensor, size_t ndim, const int64_t* offset,
+uint32_t LayoutSet::Reader::Intern(uint32_t hash, uint32_t tensor, size_t ndim, const int64_t* offset,
                                    const int64_t* shape, bool flat, FlatRange range, uint64_t bytes) {
-  const auto tag = static_cast<uint32_t>(hash >> 32);
-  uint64_t slot = hash & mask_;
+  uint32_t slot = hash & mask_;
   for (; table_[slot].first != 0; slot = (slot + 1) & mask_) {
-    if (table_[slot].second != tag) continue;
+    if (table_[slot].second != hash) continue;
     const uint32_t shard = table_[slot].first - 1;
-    const Shard& known = set_.shards_[shard];
+    const Shard& known = shards_->shards[shard];
     if (known.tensor != tensor || known.flat != static_cast<uint32_t>(flat)) continue;
-    const int64_t* dims = set_.dims_.data() + known.dims;
+    const int64_t* dims = shards_->dims.data() + known.dims;
     if (std::equal(offset, offset + ndim, dims) && std::equal(shape, shape + ndim, dims + ndim) &&
         (!flat || (dims[2 * ndim] == range.begin && dims[2 * ndim + 1] == range.end))) {
       return shard;
     }
   }
-  const auto shard = static_cast<uint32_t>(set_.shards_.size());
-  set_.shards_.push_back({tensor, static_cast<uint32_t>(set_.dims_.size()) & 0x7fffffff, flat});
-  set_.bytes_.push_back(bytes);
-  set_.dims_.insert(set_.dims_.end(), offset, offset + ndim);
-  set_.dims_.insert(set_.dims_.end(), shape, shape + ndim);
+  const auto shard = static_cast<uint32_t>(shards_->shards.size());
+  shards_->shards.push_back({tensor, static_cast<uint32_t>(shards_->dims.size()) & 0x7fffffff, flat});
+  shards_->bytes.push_back(bytes);
+  shards_->dims.insert(shards_->dims.end(), offset, offset + ndim);
+  shards_->dims.insert(shards_->dims.end(), shape, shape + ndim);
   if (flat) {
-    set_.dims_.push_back(range.begin);
-    set_.dims_.push_back(range.end);
+    shards_->dims.push_back(range.begin);
+    shards_->dims.push_back(range.end);
   }
-  table_[slot] = {shard + 1, tag};
-  if (set_.shards_.size() * 2 > table_.size()) GrowTable(table_.size() * 4);
+  table_[slot] = {shard + 1, hash};
+  if (shards_->shards.size() * 2 > table_.size()) GrowTable();
   return shard;
 }
 
-void LayoutSet::Reader::GrowTable(size_t size) {
-  std::vector<std::pair<uint32_t, uint32_t>> old = std::move(table_);
-  table_.assign(std::bit_ceil(size), {0, 0});
-  mask_ = table_.size() - 1;
-  // The table does not keep the low bits of the hash, so the hashes are computed anew.
-  for (uint32_t shard = 0; shard < set_.shards_.size(); ++shard) {
-    const Shard& known = set_.shards_[shard];
-    const size_t ndim = set_.tensors_[known.tensor].global_shape.size();
-    const int64_t* dims = set_.dims_.data() + known.dims;
-    uint64_t hash = Mix(0x51ed270b, known.tensor);
-    for (size_t d = 0; d < ndim; ++d) {
-      hash = Mix(Mix(hash, static_cast<uint64_t>(dims[d])), static_cast<uint64_t>(dims[ndim + d]));
-    }
-    if (known.flat) {
-      hash = Mix(Mix(hash, static_cast<uint64_t>(dims[2 * ndim])), static_cast<uint64_t>(dims[2 * ndim + 1]));
-    }
-    hash = Mix(hash, hash >> 32);
-    uint64_t slot = hash & mask_;
+void LayoutSet::Reader::GrowTable() {
+  const std::vector<std::pair<uint32_t, uint32_t>> old = std::move(table_);
+  table_.assign(old.size() * 2, {0, 0});
+  mask_ = static_cast<uint32_t>(table_.size() - 1);
+  // Places ascend with the hashes, so the loop writes two runs of neighbours.
+  for (const auto& [shard, hash] : old) {
+    if (shard == 0) continue;
+    uint32_t slot = hash & mask_;
     while (table_[slot].first != 0) slot = (slot + 1) & mask_;
-    table_[slot] = {shard + 1, static_cast<uint32_t>(hash >> 32)};
+    table_[slot] = {shard, hash};
   }
 }
 
 void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   const std::optional<ObjectFields> fields = ParseObject(bytes);
   if (!fields.has_value()) return Malformed(layout, "an object's bytes cannot be read");
-  const auto [name, slot, per_rank, content, number] = *fields;
+  AddObject(layout, *fields);
+}
+
+void LayoutSet::Reader::AddObject(uint32_t layout, const ObjectFields& fields) {
+  const auto [name, slot, per_rank, content, number] = fields;
   // A wish that only a later version knows counts as kWhole, so the load is refused if the object is missing.
   const Wish wish = number <= static_cast<uint32_t>(Wish::kPlace) ? static_cast<Wish>(number) : Wish::kWhole;
   CheckName(layout, name);
-  const std::vector<int> ranks = RanksOfLayout(layout);
   if (!IsSlotSize(slot)) {
+    const std::vector<int> ranks = RanksOfLayout(layout);
     faults_.Add({Reason::kBadRequest,
                  std::string(name),
                  ranks,
@@ -329,11 +351,10 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
                               " bytes, which is no multiple of 4096 up to 1 TiB")});
     return;
   }
-  const auto [found, is_new] = object_ids_.try_emplace(std::string(name), static_cast<uint32_t>(set_.objects_.size()));
+  const auto [found, is_new] = object_ids_.try_emplace(View(name), static_cast<uint32_t>(set_.objects_.size()));
   if (is_new) {
-    set_.objects_.push_back({std::string(name), per_rank, slot, wish});
+    set_.objects_.push_back({std::string(name), per_rank, slot, wish, std::string(content)});
     object_layout_.push_back(layout);
-    object_content_.emplace_back(content);
     object_conflicts_.emplace_back();
   }
   const uint32_t object = found->second;
@@ -342,6 +363,7 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   const bool twice =
       std::any_of(items.begin(), items.end(), [&](const ObjectItem& item) { return item.object == object; });
   if (twice) {
+    const std::vector<int> ranks = RanksOfLayout(layout);
     faults_.Add({Reason::kNameCollision,
                  std::string(name),
                  ranks,
@@ -350,25 +372,40 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
                  absl::StrCat("object ", View(name), " is declared twice by ", RanksText(ranks))});
     return;
   }
-  items.push_back({object, slot});
+  items.push_back({object, wish, slot});
   const Object& first = set_.objects_[object];
   using Kind = ObjectConflict::Kind;
   if (first.per_rank != per_rank) {
     object_conflicts_[object].push_back({layout, Kind::kPerRank});
   } else if (!per_rank && first.slot_bytes != slot) {
     object_conflicts_[object].push_back({layout, Kind::kSlot});
-  } else if (!per_rank && object_content_[object] != content) {
+  } else if (!per_rank && first.content_digest != content) {
     object_conflicts_[object].push_back({layout, Kind::kContent});
   }
+}
+
+void LayoutSet::Reader::AddKnownObject(uint32_t layout, const ObjectItem& item, const Object& object,
+                                       uint32_t& number) {
+  if (number == kInvalidShard) {
+    AddObject(layout,
+              {object.name, item.slot_bytes, object.per_rank, object.content_digest, static_cast<uint32_t>(item.wish)});
+    number = object_ids_.at(object.name);
+    return;
+  }
+  set_.objects_[number].wish = std::min(set_.objects_[number].wish, item.wish);
+  set_.layouts_[layout].objects.push_back({number, item.wish, item.slot_bytes});
 }
 
 void LayoutSet::Reader::ReadAlias(uint32_t layout, std::string_view bytes) {
   const std::optional<AliasFields> fields = ParseAlias(bytes);
   if (!fields.has_value()) return Malformed(layout, "an alias's bytes cannot be read");
-  AliasDeclaration alias = {std::string(fields->name), std::string(fields->target), layout};
-  CheckName(layout, alias.name);
-  set_.layouts_[layout].aliases.emplace_back(alias.name, alias.target);
-  aliases_.push_back(std::move(alias));
+  CheckName(layout, fields->name);
+  AddAlias(layout, std::string(fields->name), std::string(fields->target));
+}
+
+void LayoutSet::Reader::AddAlias(uint32_t layout, std::string name, std::string target) {
+  set_.layouts_[layout].aliases.emplace_back(name, target);
+  aliases_.push_back({std::move(name), std::move(target), layout});
 }
 
 }  // namespace cairn

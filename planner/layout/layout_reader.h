@@ -1,4 +1,4 @@
-// The part of LayoutSet's constructor that reads the layouts; it sorts nothing.
+// Reads layouts into a LayoutSet; it sorts nothing but names.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_READER_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_READER_H_
 
@@ -23,15 +23,30 @@ inline absl::string_view View(std::string_view text) { return {text.data(), text
 // Reads layouts into a set. Its tables are needed only while the layouts are read.
 class LayoutSet::Reader {
  public:
-  Reader(LayoutSet& set, FaultList& faults) : set_(set), faults_(faults) { GrowTable(1024); }
+  // `shards` is the table of `set`, for Read; it may be null if Read is not called.
+  Reader(LayoutSet& set, ShardTable* shards, FaultList& faults) : set_(set), shards_(shards), faults_(faults) {}
 
+  // Reads a whole layout. Its shards get the numbers in which they are seen first.
   void Read(uint32_t layout, std::string_view bytes);
-  // Reports the disagreements between layouts, each once for a name, and resolves names and aliases.
+  // Reads the objects and aliases of a layout alone.
+  void ReadObjects(uint32_t layout, const LayoutColumns& columns);
+  void AddObject(uint32_t layout, const ObjectFields& fields);
+  // Adds an object of another set that had no fault. `number` is the object's number here, or kInvalidShard before the
+  // first call for it.
+  void AddKnownObject(uint32_t layout, const ObjectItem& item, const Object& object, uint32_t& number);
+  void AddAlias(uint32_t layout, std::string name, std::string target);
+  // Reports the disagreements between layouts, each once for a name, and resolves names and aliases. The table's
+  // by_name must be set.
   void Finish();
+
+  struct Extent {
+    bool inside = true;  // the shard lies inside its tensor
+    int64_t elements = 1;
+  };
+  static Extent ExtentOf(const Tensor& tensor, const int64_t* offset, const int64_t* shape, bool flat, FlatRange range);
 
  private:
   struct Schema {
-    std::vector<uint32_t> tensors;  // by index in the schema; kInvalidShard for a tensor that cannot be used
     std::vector<uint32_t> ndims;
     bool bad = false;
   };
@@ -85,39 +100,40 @@ class LayoutSet::Reader {
   // Reads a tensor that another schema declares too.
   uint32_t MatchTensor(uint32_t tensor, uint32_t schema, const DeclaredTensor& declared);
 
-  void ReadShards(uint32_t layout, const Schema& schema);
+  void ReadShards(uint32_t layout, uint32_t number);
   void ReadObject(uint32_t layout, std::string_view bytes);
   void ReadAlias(uint32_t layout, std::string_view bytes);
   void CheckName(uint32_t layout, std::string_view name);
-  uint32_t Intern(uint64_t hash, uint32_t tensor, size_t ndim, const int64_t* offset, const int64_t* shape, bool flat,
+  uint32_t Intern(uint32_t hash, uint32_t tensor, size_t ndim, const int64_t* offset, const int64_t* shape, bool flat,
                   FlatRange range, uint64_t bytes);
-  void GrowTable(size_t size);
+  void GrowTable();
   void FinishConflicts();
   void FinishObjectConflicts();
   void FinishNames();
   void FinishAliases();
 
   LayoutSet& set_;
+  ShardTable* const shards_;
   FaultList& faults_;
   absl::flat_hash_map<absl::string_view, uint32_t> schema_ids_;  // views into the callers' bytes
-  std::vector<Schema> schemas_;
+  std::vector<Schema> schemas_;                                  // parallel to those of the table
   absl::flat_hash_map<std::string, uint32_t> tensor_ids_;
   absl::flat_hash_map<std::string, uint32_t> object_ids_;
   absl::flat_hash_set<std::string> bad_names_;
-  std::vector<uint32_t> tensor_schema_;      // where a tensor was first seen
-  std::vector<uint32_t> object_layout_;      // where an object was first seen
-  std::vector<std::string> object_content_;  // digests of the objects as first seen
+  std::vector<uint32_t> object_layout_;  // where an object was first seen
   std::vector<std::vector<ObjectConflict>> object_conflicts_;
   std::vector<Conflict> conflicts_;
   std::vector<AliasDeclaration> aliases_;
 
-  // A hash table of the distinct shards: (shard number + 1, or 0 for a free place; 32 bits of the hash).
-  std::vector<std::pair<uint32_t, uint32_t>> table_;
-  uint64_t mask_ = 0;
+  // A hash table of the distinct shards: (shard number + 1, or 0 for a free place; the low 32 bits of the hash). The
+  // place of a shard is the first free one from (hash & mask_) on.
+  std::vector<std::pair<uint32_t, uint32_t>> table_ = std::vector<std::pair<uint32_t, uint32_t>>(kFirstPlaces);
+  static constexpr size_t kFirstPlaces = 1024;
+  uint32_t mask_ = kFirstPlaces - 1;
 
   LayoutColumns columns_;  // the layout that is being read
   struct Pending {
-    uint64_t hash;
+    uint32_t hash;
     uint32_t tensor;
     uint32_t dims;
     FlatRange range;

@@ -10,55 +10,70 @@
 
 namespace cairn {
 
-void LayoutSet::SortShards() {
-  by_name_.resize(tensors_.size());
-  std::iota(by_name_.begin(), by_name_.end(), 0u);
-  std::sort(by_name_.begin(), by_name_.end(),
-            [&](uint32_t a, uint32_t b) { return tensors_[a].name < tensors_[b].name; });
-  holder_begin_.assign(shards_.size() + 1, 0);
-  for (uint32_t shard : items_) {
-    if (shard < kInvalidShard) ++holder_begin_[shard + 1];
-  }
-  std::partial_sum(holder_begin_.begin(), holder_begin_.end(), holder_begin_.begin());
-  holders_.resize(holder_begin_.back());
-  {
-    std::vector<size_t> next(holder_begin_.begin(), holder_begin_.end() - 1);
-    for (uint32_t i = 0; i < layouts_.size(); ++i) {
-      for (uint32_t shard : ItemsOf(layouts_[i])) {
-        if (shard < kInvalidShard) holders_[next[shard]++] = i;
-      }
+void LayoutSet::SortNames(ShardTable& table) {
+  table.by_name.resize(table.tensors.size());
+  std::iota(table.by_name.begin(), table.by_name.end(), 0u);
+  std::sort(table.by_name.begin(), table.by_name.end(),
+            [&](uint32_t a, uint32_t b) { return table.tensors[a].name < table.tensors[b].name; });
+}
+
+LayoutSet::Holders LayoutSet::FindHolders() const {
+  Holders holders;
+  holders.begin.assign(shard_count() + 1, 0);
+  for (const Layout& layout : layouts_) {
+    for (uint32_t shard : ItemsOf(layout)) {
+      if (shard < kInvalidShard) ++holders.begin[shard + 1];
     }
   }
-  tensor_begin_.assign(tensors_.size() + 1, 0);
-  for (const Shard& shard : shards_) ++tensor_begin_[shard.tensor + 1];
-  std::partial_sum(tensor_begin_.begin(), tensor_begin_.end(), tensor_begin_.begin());
-  by_tensor_.resize(shards_.size());
-  {
-    std::vector<uint32_t> next(tensor_begin_.begin(), tensor_begin_.end() - 1);
-    for (uint32_t shard = 0; shard < shards_.size(); ++shard) by_tensor_[next[shards_[shard].tensor]++] = shard;
+  std::partial_sum(holders.begin.begin(), holders.begin.end(), holders.begin.begin());
+  holders.layouts.resize(holders.begin.back());
+  std::vector<size_t> next(holders.begin.begin(), holders.begin.end() - 1);
+  for (uint32_t i = 0; i < layouts_.size(); ++i) {
+    for (uint32_t shard : ItemsOf(layouts_[i])) {
+      if (shard >= kInvalidShard) continue;
+      const size_t at = next[shard]++;
+      holders.layouts[at] = i;
+      holders.repeat |= at > holders.begin[shard] && holders.layouts[at - 1] == i;
+    }
   }
-  for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-    const size_t ndim = tensors_[tensor].global_shape.size();
+  return holders;
+}
+
+void LayoutSet::SortShards(ShardTable& table) {
+  for (uint64_t bytes : table.bytes) table.largest_bytes = std::max(table.largest_bytes, bytes);
+  std::vector<uint32_t>& first = table.tensor_begin;
+  first.assign(table.tensors.size() + 1, 0);
+  for (const Shard& shard : table.shards) ++first[shard.tensor + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  table.by_tensor.resize(table.shards.size());
+  {
+    std::vector<uint32_t> next(first.begin(), first.end() - 1);
+    for (uint32_t shard = 0; shard < table.shards.size(); ++shard) {
+      table.by_tensor[next[table.shards[shard].tensor]++] = shard;
+    }
+  }
+  for (size_t tensor = 0; tensor < table.tensors.size(); ++tensor) {
+    const size_t ndim = table.tensors[tensor].global_shape.size();
     const auto before = [&](uint32_t a, uint32_t b) {
-      const int64_t* x = DimsOf(a);
-      const int64_t* y = DimsOf(b);
+      const int64_t* x = table.dims.data() + table.shards[a].dims;
+      const int64_t* y = table.dims.data() + table.shards[b].dims;
       for (size_t i = 0; i < 2 * ndim; ++i) {
         if (x[i] != y[i]) return x[i] < y[i];
       }
-      const bool x_flat = IsFlat(a), y_flat = IsFlat(b);
+      const bool x_flat = table.shards[a].flat, y_flat = table.shards[b].flat;
       if (!x_flat || !y_flat) return x_flat < y_flat;
       return std::pair(x[2 * ndim], x[2 * ndim + 1]) < std::pair(y[2 * ndim], y[2 * ndim + 1]);
     };
-    const auto begin = by_tensor_.begin() + tensor_begin_[tensor];
-    const auto end = by_tensor_.begin() + tensor_begin_[tensor + 1];
+    const auto begin = table.by_tensor.begin() + first[tensor];
+    const auto end = table.by_tensor.begin() + first[tensor + 1];
     if (!std::is_sorted(begin, end, before)) std::sort(begin, end, before);
   }
 }
 
 std::optional<uint32_t> LayoutSet::FindTensor(std::string_view name) const {
-  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                      [&](uint32_t tensor, std::string_view n) { return tensors_[tensor].name < n; });
-  if (found == by_name_.end() || tensors_[*found].name != name) return std::nullopt;
+  const auto found = std::lower_bound(table_->by_name.begin(), table_->by_name.end(), name,
+                                      [&](uint32_t tensor, std::string_view n) { return tensors()[tensor].name < n; });
+  if (found == table_->by_name.end() || tensors()[*found].name != name) return std::nullopt;
   return *found;
 }
 
@@ -75,12 +90,12 @@ std::optional<FlatRange> LayoutSet::FlatRangeOf(uint32_t shard) const {
 }
 
 StoredItem LayoutSet::ItemOf(uint32_t shard) const {
-  const Tensor& tensor = tensors_[TensorOf(shard)];
+  const Tensor& tensor = tensors()[TensorOf(shard)];
   return {tensor.name, tensor.dtype, tensor.global_shape, BoxOf(shard), FlatRangeOf(shard), false, std::nullopt};
 }
 
 std::string LayoutSet::Describe(uint32_t shard) const {
-  std::string text = absl::StrCat(tensors_[TensorOf(shard)].name, " ", ToString(BoxOf(shard)));
+  std::string text = absl::StrCat(tensors()[TensorOf(shard)].name, " ", ToString(BoxOf(shard)));
   if (const auto range = FlatRangeOf(shard)) absl::StrAppend(&text, " flat [", range->begin, ", ", range->end, ")");
   return text;
 }

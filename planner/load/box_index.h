@@ -13,7 +13,8 @@ namespace cairn {
 
 // This is a packed R-tree: it keeps the boxes in the order given, and each node bounds the eight below it. If boxes
 // come in lexicographic order, as shards are kept, neighbours share a node, for grids and for one cut axis alike.
-// Another order costs time, never correctness. Building is O(n), a query about O(log n + hits).
+// Another order costs time, never correctness. Building is O(n), a query about O(log n + hits). Boxes that lie one
+// behind the other along the first axis, as if that axis is the only one that is cut, are searched without the tree.
 class BoxIndex {
  public:
   explicit BoxIndex(size_t ndim) : ndim_(ndim) {}
@@ -26,6 +27,9 @@ class BoxIndex {
   }
   void Build() {
     if (ndim_ == 0) return;
+    ascends_ = true;
+    for (size_t i = 1; i < count_ && ascends_; ++i) ascends_ = Begin(i) >= End(i - 1);
+    if (ascends_) return;
     const std::vector<int64_t>* below = &leaves_;
     size_t n = count_;
     while (n > kFan) {
@@ -58,6 +62,16 @@ class BoxIndex {
       for (size_t i = 0; i < count_; ++i) found(i);
       return;
     }
+    if (ascends_) {
+      size_t first = 0;
+      for (size_t last = count_; first < last;) {
+        const size_t middle = (first + last) / 2;
+        End(middle) <= box.offset[0] ? first = middle + 1 : last = middle;
+      }
+      const int64_t end = box.offset[0] + box.shape[0];
+      for (; first < count_ && Begin(first) < end; ++first) Visit(0, first, box, found);
+      return;
+    }
     const size_t top = levels_.size();
     size_t n = count_;
     for (size_t i = 0; i < top; ++i) n = (n + kFan - 1) / kFan;
@@ -66,6 +80,10 @@ class BoxIndex {
 
  private:
   static constexpr size_t kFan = 8;
+
+  // Along the first axis.
+  int64_t Begin(size_t i) const { return leaves_[i * 2 * ndim_]; }
+  int64_t End(size_t i) const { return leaves_[i * 2 * ndim_ + ndim_]; }
 
   template <typename Found>
   void Visit(size_t level, size_t node, const Box& box, Found& found) const {
@@ -80,6 +98,7 @@ class BoxIndex {
 
   size_t ndim_;
   size_t count_ = 0;
+  bool ascends_ = false;
   std::vector<int64_t> leaves_;
   std::vector<std::vector<int64_t>> levels_;
 };

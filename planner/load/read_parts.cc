@@ -17,6 +17,9 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr size_t kMaxVarintBytes = 10;
+// What belongs to a rank lies far apart in memory, so it is fetched so many items ahead.
+constexpr size_t kAhead = 8;
 
 // Distributes the segments of each reader over rounds, and writes each rank's part.
 class PartWriter {
@@ -31,21 +34,22 @@ class PartWriter {
     pair_bytes_.assign(ranks, 0);
     read_fields_.resize(ranks);
     read_bytes_.resize(ranks);
-    std::vector<OrderedSegment> order;
-    order.reserve(reads_.segments.size());
+    std::vector<size_t> first(ranks + 1, 0);  // into `order`, by reader
+    for (const Segment& segment : reads_.segments) ++first[static_cast<size_t>(segment.reader) + 1];
+    std::partial_sum(first.begin(), first.end(), first.begin());
+    std::vector<OrderedSegment> order(reads_.segments.size());
+    std::vector<size_t> next(first.begin(), first.end() - 1);
     for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
       const Segment& segment = reads_.segments[s];
       const uint32_t item = reads_.items[segment.needed].item;
-      order.push_back({segment.reader, FileOf(item), OffsetOf(item) + segment.begin, s, item});
+      order[next[static_cast<size_t>(segment.reader)]++] = {FileOf(item), s, OffsetOf(item) + segment.begin, item};
     }
-    std::sort(order.begin(), order.end(), [](const OrderedSegment& a, const OrderedSegment& b) {
-      return std::tie(a.reader, a.file, a.offset, a.segment) < std::tie(b.reader, b.file, b.offset, b.segment);
-    });
-    for (size_t begin = 0; begin < order.size();) {
-      size_t end = begin;
-      while (end < order.size() && order[end].reader == order[begin].reader) ++end;
-      WriteReader(static_cast<size_t>(order[begin].reader), std::span(order).subspan(begin, end - begin));
-      begin = end;
+    for (size_t reader = 0; reader < ranks; ++reader) {
+      const std::span<OrderedSegment> own = std::span(order).subspan(first[reader], first[reader + 1] - first[reader]);
+      std::sort(own.begin(), own.end(), [](const OrderedSegment& a, const OrderedSegment& b) {
+        return std::tie(a.file, a.offset, a.segment) < std::tie(b.file, b.offset, b.segment);
+      });
+      if (!own.empty()) WriteReader(reader, own);
     }
     parts_.shared = shared_.Write();
     WriteParts(plan_digest, mapping_report);
@@ -56,10 +60,9 @@ class PartWriter {
   // A segment in the order of reading. Sort key and number lie together in memory, so that sorting stays in the
   // processor's cache.
   struct OrderedSegment {
-    int reader;
     uint32_t file;
-    uint64_t offset;
     uint32_t segment;
+    uint64_t offset;
     uint32_t item;
   };
   struct PlannedRead {
@@ -68,13 +71,16 @@ class PartWriter {
     uint64_t bytes;
     uint64_t buffer_offset;
   };
-  // A Copy message without its target.
-  struct CopyBody {
+  // A copy to a target, which is in a rank's part for each rank that has the target. Most copies are one run of bytes;
+  // of others the fields behind the round are in bodies_.
+  struct PlannedCopy {
     uint32_t key;  // the target shard, or the number of the object in the manifest
     uint32_t round;
     uint32_t reader;
-    uint32_t length;
-    uint64_t at;  // its place in bodies_
+    uint32_t body_bytes;     // 0 for a run
+    uint64_t source_offset;  // in the buffer of the round, or the begin of the body in bodies_
+    uint64_t target_offset;
+    uint64_t bytes;
   };
 
   bool IsObject(uint32_t item) const { return item >= source_.shards.size(); }
@@ -95,8 +101,10 @@ class PartWriter {
   void WriteReader(size_t reader, std::span<const OrderedSegment> segments);
   void Place(size_t reader, const Segment& segment, ByteRange range);
   void AddCopies(size_t reader, const Segment& segment, ByteRange range, uint64_t buffer_offset);
-  void AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
-                  std::vector<CopyBody>& bodies);
+  void AddScattered(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts);
+  void AppendCopy(const PlannedCopy& copy, uint32_t target, std::string& part) const;
+  std::string_view NameOf(const ManifestShard& shard);
+  void Prefetch(std::span<const OrderedSegment> segments, size_t at) const;
   void Consume(int rank, uint64_t bytes);
   void ConsumeShard(uint32_t target, uint64_t bytes);
   void FlushRound();
@@ -128,12 +136,14 @@ class PartWriter {
   uint32_t cached_needed_ = UINT32_MAX;
   std::map<uint32_t, Overlap> cached_overlaps_;
   std::vector<StridedCopy> scratch_;
+  StoredItem named_;  // the item that was named last
+  std::string name_;
 
   std::vector<std::string> read_fields_;  // by rank: its files and rounds, serialized
   std::vector<uint64_t> read_bytes_;
   std::string bodies_;
-  std::vector<CopyBody> shard_copies_;
-  std::vector<CopyBody> own_copies_;  // of objects that only their owners get
+  std::vector<PlannedCopy> shard_copies_;
+  std::vector<PlannedCopy> own_copies_;  // of objects that only their owners get
   SharedObjectCopies shared_;
 };
 
@@ -146,11 +156,7 @@ void PartWriter::WriteReader(size_t reader, std::span<const OrderedSegment> segm
   touched_.clear();
   bytes_for_all_ = 0;
   for (size_t k = 0; k < segments.size(); ++k) {
-    if (k + 8 < segments.size()) {
-      // The items of a rank lie far apart in memory, so later ones are prefetched.
-      __builtin_prefetch(&reads_.segments[segments[k + 8].segment]);
-      if (!IsObject(segments[k + 8].item)) __builtin_prefetch(&source_.shards[segments[k + 8].item]);
-    }
+    Prefetch(segments, k);
     const Segment& segment = reads_.segments[segments[k].segment];
     const NeededItem& needed = reads_.items[segment.needed];
     const auto first = reads_.ranges.begin() + needed.first_range;
@@ -177,12 +183,38 @@ void PartWriter::WriteReader(size_t reader, std::span<const OrderedSegment> segm
   }
 }
 
+// Fetches the segments first, and then what they name.
+void PartWriter::Prefetch(std::span<const OrderedSegment> segments, size_t at) const {
+  if (at + 3 * kAhead < segments.size()) __builtin_prefetch(&reads_.segments[segments[at + 3 * kAhead].segment]);
+  if (at + 2 * kAhead < segments.size()) {
+    const Segment& segment = reads_.segments[segments[at + 2 * kAhead].segment];
+    __builtin_prefetch(&reads_.items[segment.needed]);
+    if (segment.first_use < reads_.uses.size()) __builtin_prefetch(&reads_.uses[segment.first_use]);
+  }
+  if (at + kAhead < segments.size()) {
+    const NeededItem& needed = reads_.items[reads_.segments[segments[at + kAhead].segment].needed];
+    __builtin_prefetch(&reads_.ranges[needed.first_range]);
+    if (!IsObject(needed.item)) __builtin_prefetch(&source_.shards[needed.item]);
+  }
+}
+
+std::string_view PartWriter::NameOf(const ManifestShard& shard) {
+  const ManifestTensor& tensor = source_.tensors[shard.tensor];
+  if (!shard.flat) return tensor.name;
+  if (named_.name != tensor.name) named_.name = tensor.name;
+  named_.box = source_.box_of(shard);
+  named_.flat = source_.flat_range_of(shard);
+  name_ = named_.stored_name();
+  return name_;
+}
+
 void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
   files_.clear();
   std::string nested;
   std::vector<uint64_t> offsets, lengths;
   std::vector<uint32_t> checksums;
-  std::vector<std::string> names;
+  std::string names;  // fields of their own, which follow the others
+  WireWriter name_writer(names);
   for (size_t begin = 0; begin < segments.size();) {
     const uint32_t f = segments[begin].file;
     offsets.clear();
@@ -194,6 +226,9 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     for (; end < segments.size(); ++end) {
       const uint32_t item = segments[end].item;
       if (segments[end].file != f) break;
+      if (end + kAhead < segments.size() && !IsObject(segments[end + kAhead].item)) {
+        __builtin_prefetch(&source_.shards[segments[end + kAhead].item]);
+      }
       // Imported files have no checksums, so readers need not know to which item a byte belongs; and their tensors may
       // share bytes.
       if (item == last || source_.files[f].imported()) continue;
@@ -203,12 +238,12 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
         const ManifestObject& object = ObjectOf(item);
         lengths.push_back(object.slot_bytes);
         checksums.push_back(object.crc32c);
-        names.push_back(Manifest::item_of(object).stored_name());
+        name_writer.Bytes(v1::ReadFile::kItemNamesFieldNumber, Manifest::item_of(object).stored_name());
       } else {
         const ManifestShard& shard = source_.shards[item];
         lengths.push_back(shard.bytes);
         checksums.push_back(shard.crc32c);
-        names.push_back(shard.flat ? source_.item_of(shard).stored_name() : source_.tensors[shard.tensor].name);
+        name_writer.Bytes(v1::ReadFile::kItemNamesFieldNumber, NameOf(shard));
       }
     }
     const ManifestFile& file = source_.files[f];
@@ -224,7 +259,7 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     inner.Packed(v1::ReadFile::kItemOffsetsFieldNumber, offsets);
     inner.Packed(v1::ReadFile::kItemSizesFieldNumber, lengths);
     inner.PackedFixed32(v1::ReadFile::kItemChecksumsFieldNumber, checksums);
-    for (const std::string& name : names) inner.Bytes(v1::ReadFile::kItemNamesFieldNumber, name);
+    nested.append(names);
     inner.Number(v1::ReadFile::kUnverifiedFieldNumber, file.imported() ? 1 : 0);
     inner.Number(v1::ReadFile::kModifiedNsFieldNumber, static_cast<uint64_t>(file.modified_ns));
     WireWriter(*out_).Bytes(v1::ReadPlan::kFilesFieldNumber, nested);
@@ -276,11 +311,8 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
       all_consume_ = true;
       return;
     }
-    StridedCopy copy;
-    copy.source_offset = static_cast<int64_t>(buffer_offset);
-    copy.target_offset = static_cast<int64_t>(range.begin);
-    copy.element_bytes = static_cast<int64_t>(range.end - range.begin);
-    AppendBody(number, reader, copy, {}, own_copies_);
+    own_copies_.push_back({number, round_, static_cast<uint32_t>(reader), 0, buffer_offset, range.begin,
+                           range.end - range.begin});
     const auto& ranks = targets_.ranks();
     Consume(
         static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), *source_.objects[number].rank) - ranks.begin()),
@@ -297,6 +329,14 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
   for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
     const Use& use = reads_.uses[u];
     if (use.end <= range.begin || use.begin >= range.end) continue;
+    if (use.is_run()) {
+      const uint64_t begin = std::max(use.begin, range.begin), end = std::min(use.end, range.end);
+      shard_copies_.push_back({use.target, round_, static_cast<uint32_t>(reader), 0,
+                               buffer_offset + begin - range.begin, use.target_begin + begin - use.begin,
+                               end - begin});
+      ConsumeShard(use.target, end - begin);
+      continue;
+    }
     auto overlap = cached_overlaps_.find(u);
     if (overlap == cached_overlaps_.end()) {
       overlap = cached_overlaps_.emplace(u, OverlapOf(source_, shard, targets_, match_, use)).first;
@@ -308,19 +348,16 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
     uint64_t bytes = 0;
     for (StridedCopy& copy : scratch_) {
       copy.source_offset += static_cast<int64_t>(buffer_offset);
-      AppendBody(use.target, reader, copy, casts, shard_copies_);
+      AddScattered(use.target, reader, copy, casts);
       bytes += static_cast<uint64_t>(copy.bytes());
     }
     if (bytes > 0) ConsumeShard(use.target, bytes);
   }
 }
 
-void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
-                            std::vector<CopyBody>& bodies) {
+void PartWriter::AddScattered(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts) {
   const uint64_t at = bodies_.size();
   WireWriter writer(bodies_);
-  writer.Number(v1::Copy::kSourceRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[reader]));
-  writer.Number(v1::Copy::kRoundFieldNumber, round_);
   writer.Number(v1::Copy::kSourceOffsetFieldNumber, static_cast<uint64_t>(copy.source_offset));
   writer.Number(v1::Copy::kTargetOffsetFieldNumber, static_cast<uint64_t>(copy.target_offset));
   writer.Number(v1::Copy::kElementBytesFieldNumber, static_cast<uint64_t>(copy.element_bytes));
@@ -328,7 +365,37 @@ void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy
   writer.Packed(v1::Copy::kSourceStridesFieldNumber, copy.source_stride);
   writer.Packed(v1::Copy::kTargetStridesFieldNumber, copy.target_stride);
   if (casts.size() > 1) writer.Packed(v1::Copy::kCastsFieldNumber, casts);
-  bodies.push_back({key, round_, static_cast<uint32_t>(reader), static_cast<uint32_t>(bodies_.size() - at), at});
+  shard_copies_.push_back(
+      {key, round_, static_cast<uint32_t>(reader), static_cast<uint32_t>(bodies_.size() - at), at, 0, 0});
+}
+
+void PartWriter::AppendCopy(const PlannedCopy& copy, uint32_t target, std::string& part) const {
+  // The length goes before the fields, so they are written on their own first.
+  char fields[8 * (1 + kMaxVarintBytes)];
+  char* end = fields;
+  const auto number = [&](int field, uint64_t value) {
+    if (value == 0) return;
+    *end++ = static_cast<char>(field << 3);
+    for (; value >= 0x80; value >>= 7) *end++ = static_cast<char>(value | 0x80);
+    *end++ = static_cast<char>(value);
+  };
+  number(v1::Copy::kSourceRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[copy.reader]));
+  number(v1::Copy::kRoundFieldNumber, copy.round);
+  std::string_view body;
+  if (copy.body_bytes == 0) {
+    number(v1::Copy::kSourceOffsetFieldNumber, copy.source_offset);
+    number(v1::Copy::kTargetOffsetFieldNumber, copy.target_offset);
+    number(v1::Copy::kElementBytesFieldNumber, copy.bytes);
+  } else {
+    body = std::string_view(bodies_).substr(copy.source_offset, copy.body_bytes);
+  }
+  const char* const last = end;
+  number(v1::Copy::kTargetFieldNumber, target);
+  part.push_back(static_cast<char>(v1::ReadPlan::kCopiesFieldNumber << 3 | 2));
+  WireWriter(part).Varint(static_cast<size_t>(end - fields) + body.size());
+  part.append(fields, static_cast<size_t>(last - fields));
+  part.append(body);
+  part.append(last, static_cast<size_t>(end - last));
 }
 
 void PartWriter::Consume(int rank, uint64_t bytes) {
@@ -380,7 +447,7 @@ void PartWriter::FlushRound() {
 void PartWriter::WriteParts(const std::string& plan_digest, const std::string& mapping_report) {
   // The copies are sorted by target shard, and then the copies of each rank by (round, source rank).
   std::vector<size_t> first(targets_.shard_count() + 1, 0);
-  for (const CopyBody& body : shard_copies_) ++first[body.key + 1];
+  for (const PlannedCopy& copy : shard_copies_) ++first[copy.key + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());
   std::vector<uint32_t> by_target(shard_copies_.size());
   {
@@ -391,8 +458,7 @@ void PartWriter::WriteParts(const std::string& plan_digest, const std::string& m
     uint32_t round;
     uint32_t reader;
     uint32_t target;
-    uint32_t length;
-    uint64_t at;
+    const PlannedCopy* copy;
   };
   std::vector<Line> lines;
   std::vector<std::vector<uint32_t>> own_objects(targets_.ranks().size());  // their numbers in the manifest
@@ -420,8 +486,9 @@ void PartWriter::WriteParts(const std::string& plan_digest, const std::string& m
     for (uint32_t i = 0; i < shards.size(); ++i) {
       if (shards[i] >= LayoutSet::kInvalidShard) continue;
       for (size_t k = first[shards[i]]; k < first[shards[i] + 1]; ++k) {
-        const CopyBody& body = shard_copies_[by_target[k]];
-        lines.push_back({body.round, body.reader, i, body.length, body.at});
+        if (k + kAhead < by_target.size()) __builtin_prefetch(&shard_copies_[by_target[k + kAhead]]);
+        const PlannedCopy& copy = shard_copies_[by_target[k]];
+        lines.push_back({copy.round, copy.reader, i, &copy});
       }
     }
     std::string objects;
@@ -436,21 +503,14 @@ void PartWriter::WriteParts(const std::string& plan_digest, const std::string& m
       inner.Number(v1::ReadObject::kRankFieldNumber, static_cast<uint64_t>(*object.rank));
       WireWriter(objects).Bytes(v1::ReadPlan::kObjectsFieldNumber, nested);
       for (uint32_t i : own_bodies[n]) {
-        const CopyBody& body = own_copies_[i];
-        lines.push_back({body.round, body.reader, target, body.length, body.at});
+        lines.push_back({own_copies_[i].round, own_copies_[i].reader, target, &own_copies_[i]});
       }
       ++target;
     }
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
       return std::pair(a.round, a.reader) < std::pair(b.round, b.reader);
     });
-    for (const Line& line : lines) {
-      const size_t target_field = line.target == 0 ? 0 : 1 + static_cast<size_t>(WireWriter::VarintBytes(line.target));
-      part.push_back(static_cast<char>(v1::ReadPlan::kCopiesFieldNumber << 3 | 2));
-      writer.Varint(line.length + target_field);
-      part.append(bodies_, line.at, line.length);
-      writer.Number(v1::Copy::kTargetFieldNumber, line.target);
-    }
+    for (const Line& line : lines) AppendCopy(*line.copy, line.target, part);
     part.append(objects);
     writer.Number(v1::ReadPlan::kReadBytesFieldNumber, read_bytes_[r]);
     // Only one rank gets the report, because it may be longer than the rest of a rank's part.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "planner/load/box_index.h"
+#include "planner/load/common_run.h"
 
 namespace cairn {
 namespace {
@@ -52,7 +53,12 @@ class ReadsPlanner {
 
   void AddTensor(const ManifestTensor& tensor, const std::vector<Wanted>& wanted);
   void AddItem(uint32_t item, std::span<const Wanted> target_shards);
-  void FindNeeded(const ManifestShard& shard, const Piece& piece, const std::vector<Overlap>& overlaps, int element);
+  // Adds the use of a wanted shard, unless it needs no element of the item.
+  void AddUse(const ManifestShard& shard, const Wanted& want, int element);
+  // Adds the ranges of an item of which the uses from `first_use` on need bytes.
+  void FindNeeded(const ManifestShard& shard, uint32_t first_use, int element);
+  // Returns whether the uses, some of which take parts of rows, together take the whole item.
+  bool FillItem(const ManifestShard& shard, const std::vector<Overlap>& overlaps) const;
   void AddObjects();
   void CutSegments();
   void ChooseReaders();
@@ -83,6 +89,9 @@ class ReadsPlanner {
   const NameMatch& match_;
   const LoadOptions& options_;
   Reads reads_;
+  // Of the item whose uses are being added.
+  std::vector<Overlap> scattered_;  // of the uses that are no run
+  std::vector<FlatRange> runs_;
 };
 
 void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<Wanted>& wanted) {
@@ -121,89 +130,115 @@ void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<Wan
 void ReadsPlanner::AddItem(uint32_t item, std::span<const Wanted> target_shards) {
   const ManifestShard& shard = source_.shards[item];
   const int element = BytesOf(source_.tensors[shard.tensor].dtype);
-  const Piece piece = PieceOf(source_, shard);
-  std::vector<Overlap> overlaps;
   const auto first_use = static_cast<uint32_t>(reads_.uses.size());
-  for (const Wanted& want : target_shards) {
-    Use use = {want.target, want.link};
-    Overlap overlap = OverlapOf(source_, shard, targets_, match_, use);
-    if (overlap.empty()) continue;  // the bounds of flat pieces may meet although the pieces do not
-    const FlatRange span = overlap.source_span();
-    const auto bytes = static_cast<uint64_t>(element);
-    use.begin = static_cast<uint64_t>(span.begin) * bytes;
-    use.end = static_cast<uint64_t>(span.end) * bytes;
-    reads_.uses.push_back(use);
-    overlaps.push_back(std::move(overlap));
-  }
-  if (overlaps.empty()) return;
-  NeededItem needed{item, first_use, static_cast<uint32_t>(overlaps.size()),
-                    static_cast<uint32_t>(reads_.ranges.size()), 0};
-  FindNeeded(shard, piece, overlaps, element);
+  scattered_.clear();
+  for (const Wanted& want : target_shards) AddUse(shard, want, element);
+  const auto uses = static_cast<uint32_t>(reads_.uses.size()) - first_use;
+  if (uses == 0) return;
+  NeededItem needed{item, first_use, uses, static_cast<uint32_t>(reads_.ranges.size()), 0};
+  FindNeeded(shard, first_use, element);
   needed.ranges = static_cast<uint32_t>(reads_.ranges.size()) - needed.first_range;
-  const auto uses = reads_.uses.begin() + first_use;
-  std::stable_sort(uses, reads_.uses.end(), [](const Use& a, const Use& b) { return a.begin < b.begin; });
+  const auto before = [](const Use& a, const Use& b) { return a.begin < b.begin; };
+  const auto begin = reads_.uses.begin() + first_use;
+  if (!std::is_sorted(begin, reads_.uses.end(), before)) std::stable_sort(begin, reads_.uses.end(), before);
   reads_.items.push_back(needed);
 }
 
-void ReadsPlanner::FindNeeded(const ManifestShard& shard, const Piece& piece, const std::vector<Overlap>& overlaps,
-                              int element) {
-  const int64_t size = piece.size();
+void ReadsPlanner::AddUse(const ManifestShard& shard, const Wanted& want, int element) {
+  Use use = {want.target, want.link};
+  FlatRange span;
+  if (want.link == NameMatch::kNone) {
+    const auto run =
+        FindCommonRun({source_.dims.data() + shard.dims, shard.flat},
+                      {targets_.DimsOf(want.target), targets_.IsFlat(want.target)}, targets_.NdimOf(want.target));
+    if (run && run->size == 0) return;  // the bounds of flat pieces may meet although the pieces do not
+    if (run) {
+      span = {run->source_begin, run->source_begin + run->size};
+      use.target_begin = static_cast<uint64_t>(run->target_begin) * static_cast<uint64_t>(element);
+    }
+  }
+  if (!use.is_run()) {
+    Overlap overlap = OverlapOf(source_, shard, targets_, match_, use);
+    if (overlap.empty()) return;
+    span = overlap.source_span();
+    scattered_.push_back(std::move(overlap));
+  }
+  use.begin = static_cast<uint64_t>(span.begin) * static_cast<uint64_t>(element);
+  use.end = static_cast<uint64_t>(span.end) * static_cast<uint64_t>(element);
+  reads_.uses.push_back(use);
+}
+
+void ReadsPlanner::FindNeeded(const ManifestShard& shard, uint32_t first_use, int element) {
+  const std::span<const Use> uses = std::span(reads_.uses).subspan(first_use);
+  const auto bytes = static_cast<uint64_t>(element);
+  const auto size = static_cast<int64_t>(shard.bytes / bytes);
   bool all_contiguous = true;
   int64_t total = 0;
-  for (const Overlap& overlap : overlaps) {
+  for (const Use& use : uses) {
+    if (!use.is_run()) continue;
+    if (use.end - use.begin == shard.bytes) return reads_.ranges.push_back({0, shard.bytes});
+    total += static_cast<int64_t>((use.end - use.begin) / bytes);
+  }
+  for (const Overlap& overlap : scattered_) {
     const int64_t common = overlap.size();
     if (common == size) return reads_.ranges.push_back({0, shard.bytes});
     total += common;
     all_contiguous = all_contiguous && overlap.contiguous();
   }
-  std::vector<FlatRange> runs;
+  runs_.clear();
+  for (const Use& use : uses) {
+    if (use.is_run()) runs_.push_back({static_cast<int64_t>(use.begin / bytes), static_cast<int64_t>(use.end / bytes)});
+  }
   if (all_contiguous) {
-    for (const Overlap& overlap : overlaps) runs.push_back(overlap.source_span());
+    for (const Overlap& overlap : scattered_) runs_.push_back(overlap.source_span());
   } else {
-    // With many rows, several targets may each take a part of every row. If the parts tile the item, all of it is
-    // needed.
-    if (!piece.flat && total >= size) {
-      std::vector<int64_t> pool;
-      std::vector<PackedBox> boxes;
-      const size_t ndim = piece.box.ndim();
-      std::vector<const Box*> regions;
-      bool comparable = true;
-      for (const Overlap& overlap : overlaps) {
-        comparable = comparable && overlap.in_source();
-        for (const Box& region : overlap.regions()) {
-          comparable = comparable && region.ndim() == ndim;
-          regions.push_back(&region);
-        }
+    if (!shard.flat && total >= size) {
+      std::vector<Overlap> overlaps = scattered_;
+      for (const Use& use : uses) {
+        if (use.is_run()) overlaps.push_back(OverlapOf(source_, shard, targets_, match_, use));
       }
-      if (comparable) {
-        pool.reserve(regions.size() * 2 * ndim);
-        // Equal regions of several targets count as one.
-        std::sort(regions.begin(), regions.end(), [](const Box* a, const Box* b) {
-          return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape);
-        });
-        regions.erase(std::unique(regions.begin(), regions.end(), [](const Box* a, const Box* b) { return *a == *b; }),
-                      regions.end());
-        for (const Box* region : regions) {
-          boxes.push_back(pool.data() + pool.size());
-          for (size_t d = 0; d < ndim; ++d) pool.push_back(region->offset[d] - piece.box.offset[d]);
-          pool.insert(pool.end(), region->shape.begin(), region->shape.end());
-        }
-        if (TilesExactly(piece.box.shape, boxes)) return reads_.ranges.push_back({0, shard.bytes});
-      }
+      if (FillItem(shard, overlaps)) return reads_.ranges.push_back({0, shard.bytes});
     }
-    for (const Overlap& overlap : overlaps) overlap.AppendRuns(runs);
+    for (const Overlap& overlap : scattered_) overlap.AppendRuns(runs_);
   }
-  std::sort(runs.begin(), runs.end(), [](const FlatRange& a, const FlatRange& b) { return a.begin < b.begin; });
+  std::sort(runs_.begin(), runs_.end(), [](const FlatRange& a, const FlatRange& b) { return a.begin < b.begin; });
   const size_t first = reads_.ranges.size();
-  for (const FlatRange& run : runs) {
-    const ByteRange bytes{static_cast<uint64_t>(run.begin) * static_cast<uint64_t>(element),
-                          static_cast<uint64_t>(run.end) * static_cast<uint64_t>(element)};
-    if (reads_.ranges.size() > first && bytes.begin <= reads_.ranges.back().end) {
-      reads_.ranges.back().end = std::max(reads_.ranges.back().end, bytes.end);
+  for (const FlatRange& run : runs_) {
+    const ByteRange range{static_cast<uint64_t>(run.begin) * bytes, static_cast<uint64_t>(run.end) * bytes};
+    if (reads_.ranges.size() > first && range.begin <= reads_.ranges.back().end) {
+      reads_.ranges.back().end = std::max(reads_.ranges.back().end, range.end);
     } else {
-      reads_.ranges.push_back(bytes);
+      reads_.ranges.push_back(range);
     }
   }
+}
+
+bool ReadsPlanner::FillItem(const ManifestShard& shard, const std::vector<Overlap>& overlaps) const {
+  const Box box = source_.box_of(shard);
+  const size_t ndim = box.ndim();
+  std::vector<const Box*> regions;
+  for (const Overlap& overlap : overlaps) {
+    if (!overlap.in_source()) return false;
+    for (const Box& region : overlap.regions()) {
+      if (region.ndim() != ndim) return false;
+      regions.push_back(&region);
+    }
+  }
+  // Equal regions of several targets count as one.
+  std::sort(regions.begin(), regions.end(), [](const Box* a, const Box* b) {
+    return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape);
+  });
+  regions.erase(std::unique(regions.begin(), regions.end(), [](const Box* a, const Box* b) { return *a == *b; }),
+                regions.end());
+  std::vector<int64_t> pool;
+  std::vector<PackedBox> boxes;
+  pool.reserve(regions.size() * 2 * ndim);
+  for (const Box* region : regions) {
+    boxes.push_back(pool.data() + pool.size());
+    for (size_t d = 0; d < ndim; ++d) pool.push_back(region->offset[d] - box.offset[d]);
+    pool.insert(pool.end(), region->shape.begin(), region->shape.end());
+  }
+  return TilesExactly(box.shape, boxes);
 }
 
 void ReadsPlanner::AddObjects() {
@@ -388,7 +423,8 @@ void ReadsPlanner::ChooseReaders() {
     return;
   }
   Balance balance(targets_);
-  std::vector<uint32_t> shared, for_all;
+  std::vector<std::pair<uint64_t, uint32_t>> shared;  // the complement of the bytes sorts the heaviest first
+  std::vector<uint32_t> for_all;
   const bool same = SameLayouts();
   for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
     Segment& segment = reads_.segments[s];
@@ -416,12 +452,11 @@ void ReadsPlanner::ChooseReaders() {
     } else if (const int only = OnlyConsumerOf(segment); only >= 0) {
       balance.Give(segment, only);
     } else {
-      shared.push_back(s);
+      shared.emplace_back(~segment.bytes, s);
     }
   }
-  std::stable_sort(shared.begin(), shared.end(),
-                   [&](uint32_t a, uint32_t b) { return reads_.segments[a].bytes > reads_.segments[b].bytes; });
-  for (uint32_t s : shared) {
+  std::sort(shared.begin(), shared.end());
+  for (const auto& [complement, s] : shared) {
     Segment& segment = reads_.segments[s];
     balance.Give(segment, BestHolderOf(segment, balance));
   }

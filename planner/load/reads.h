@@ -27,6 +27,11 @@ struct Use {
   uint32_t link = NameMatch::kNone;
   uint64_t begin = 0;
   uint64_t end = 0;
+  // Where the bytes begin in the target, if all of [begin, end) goes there as one run and is not cast.
+  static constexpr uint64_t kScattered = UINT64_MAX;
+  uint64_t target_begin = kScattered;
+
+  bool is_run() const { return target_begin != kScattered; }
 };
 
 // A stored item of which bytes are needed. Shard i of the manifest has item number i, and object j has item number

@@ -62,7 +62,7 @@ std::string DifferText(const Written& written, const Differing& differing) {
                       OddOnesOut(written, differing));
 }
 
-// Compares one save. Items are identified by ItemRef::index.
+// Compares one save. An item is identified by the number of its shard, or by kObjectBit and the number of its object.
 class ReplicaComparison {
  public:
   explicit ReplicaComparison(const SavePlan::Impl& plan)
@@ -97,19 +97,19 @@ class ReplicaComparison {
 void ReplicaComparison::AddWritten(const RankResult& result) {
   const auto rank = plan_.IndexOf(result.rank);
   if (!rank) return;
-  const size_t first = plan_.first_file[*rank];
-  const size_t files =
-      std::min<size_t>(plan_.first_file[*rank + 1] - first, static_cast<size_t>(result.result.files_size()));
-  for (size_t i = 0; i < files; ++i) {
-    AddWrittenFile(plan_.files[first + i], result.rank, result.result.files(static_cast<int>(i)));
+  const std::span<const PlanFile> files = plan_.FilesOf(*rank);
+  for (size_t i = 0; i < std::min(files.size(), static_cast<size_t>(result.result.files_size())); ++i) {
+    AddWrittenFile(files[i], result.rank, result.result.files(static_cast<int>(i)));
   }
 }
 
 void ReplicaComparison::AddWrittenFile(const PlanFile& file, int rank, const v1::FileResult& reported) {
-  const size_t items = std::min<size_t>(file.items, static_cast<size_t>(reported.item_checksums_size()));
+  const size_t items = std::min(file.items.size(), static_cast<size_t>(reported.item_checksums_size()));
   int objects = 0;
   for (size_t i = 0; i < items; ++i) {
-    const uint32_t index = plan_.items[file.first_item + i].index;
+    const ItemRef& item = file.items[i];
+    const uint32_t index =
+        item.index & kObjectBit ? plan_.DeclaredBy(file.rank_index, item).object | kObjectBit : item.index;
     Content content = {reported.item_checksums(static_cast<int>(i)), 0};
     if (index & kObjectBit) {
       if (objects < reported.object_sizes_size()) content.object_bytes = reported.object_sizes(objects);

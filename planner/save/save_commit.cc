@@ -50,8 +50,6 @@ class ManifestMaker {
   absl::Status Refuse(const PlanFile& file, std::string_view what) const;
 
   int RankOf(const PlanFile& file) const { return set_.ranks()[static_cast<size_t>(file.rank_index)]; }
-  const ItemRef& ItemOf(const PlanFile& file, uint32_t item) const { return plan_.items[file.first_item + item]; }
-  const LayoutSet::Object& ObjectOf(const ItemRef& item) const { return set_.objects()[item.index & ~kObjectBit]; }
   static bool IsObject(const ItemRef& item) { return (item.index & kObjectBit) != 0; }
 
   const SavePlan::Impl& plan_;
@@ -106,8 +104,8 @@ absl::Status ManifestMaker::AddFile(uint32_t number) {
       {plan_.NameOf(file), RankOf(file), file.header_bytes, file.data_bytes, result->header_crc32c()});
   reports_.push_back(result);
   int objects = 0;
-  for (uint32_t i = 0; i < file.items; ++i) {
-    const ItemRef& item = ItemOf(file, i);
+  for (uint32_t i = 0; i < file.items.size(); ++i) {
+    const ItemRef& item = file.items[i];
     if (IsObject(item)) {
       CAIRN_RETURN_IF_ERROR(AddObject(number, i, objects++, *result));
     } else {
@@ -127,7 +125,7 @@ absl::StatusOr<const v1::FileResult*> ManifestMaker::ResultOf(uint32_t number) c
     return Refuse(file, "has another number of files than its plan");
   }
   const v1::FileResult& result = written->files(static_cast<int>(number - first));
-  if (result.item_checksums_size() != static_cast<int>(file.items)) {
+  if (result.item_checksums_size() != static_cast<int>(file.items.size())) {
     return Refuse(file, "has another number of items than its plan");
   }
   const uint64_t planned_bytes = file.header_bytes + file.data_bytes;
@@ -135,7 +133,7 @@ absl::StatusOr<const v1::FileResult*> ManifestMaker::ResultOf(uint32_t number) c
     return Refuse(file, absl::StrCat("has ", result.file_bytes(), " bytes in ", plan_.NameOf(file), ", the plan has ",
                                      planned_bytes));
   }
-  if (result.has_summaries() && !HasSummaries(result.summaries(), static_cast<int>(file.items))) {
+  if (result.has_summaries() && !HasSummaries(result.summaries(), static_cast<int>(file.items.size()))) {
     return Refuse(file, "has another number of summaries than items");
   }
   return &result;
@@ -149,8 +147,8 @@ absl::Status ManifestMaker::Refuse(const PlanFile& file, std::string_view what) 
 
 absl::Status ManifestMaker::AddObject(uint32_t number, uint32_t item, int object, const v1::FileResult& result) {
   const PlanFile& file = plan_.files[number];
-  const ItemRef& ref = ItemOf(file, item);
-  const LayoutSet::Object& declared = ObjectOf(ref);
+  const ItemRef& ref = file.items[item];
+  const LayoutSet::Object& declared = plan_.ObjectOf(ref, file.rank_index);
   const uint64_t slot_bytes = plan_.SlotOf(ref, file.rank_index);
   if (object >= result.object_sizes_size() || result.object_sizes(object) > slot_bytes) {
     return Refuse(file, absl::StrCat("has no length of object ", declared.name, ", or one above its slot"));

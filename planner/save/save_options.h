@@ -17,6 +17,8 @@ struct SaveOptions {
   MovePolicy moves = MovePolicy::kNever;
   // A rank with more bytes than this multiple of the mean gives shards away, as far as whole shards allow.
   double move_threshold = 1.02;
+
+  bool operator==(const SaveOptions&) const = default;
 };
 
 }  // namespace cairn

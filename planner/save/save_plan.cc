@@ -28,16 +28,15 @@ uint64_t SavePlan::unique_bytes() const {
   return bytes;
 }
 
-std::vector<uint64_t> SavePlan::rank_bytes() const { return impl_->load; }
+std::vector<uint64_t> SavePlan::rank_bytes() const { return impl_->writers.load; }
 
 uint64_t SavePlan::SoleBytes(int rank) const {
   const auto r = impl_->IndexOf(rank);
   uint64_t bytes = 0;
-  for (size_t f = r ? impl_->first_file[*r] : 0; r && f < impl_->first_file[*r + 1]; ++f) {
-    const PlanFile& file = impl_->files[f];
-    for (size_t i = 0; i < file.items; ++i) {
-      const ItemRef& ref = impl_->items[file.first_item + i];
-      bool sole = (ref.index & kObjectBit) && impl_->set->objects()[ref.index & ~kObjectBit].per_rank;
+  if (!r) return bytes;
+  for (const PlanFile& file : impl_->FilesOf(*r)) {
+    for (const ItemRef& ref : file.items) {
+      bool sole = (ref.index & kObjectBit) && impl_->ObjectOf(ref, file.rank_index).per_rank;
       if (!(ref.index & kObjectBit)) {
         const auto holders = impl_->set->HoldersOf(ref.index);
         sole =
@@ -80,8 +79,7 @@ std::vector<PlannedFileView> SavePlan::Files() const {
     view.header_bytes = file.header_bytes;
     view.data_bytes = file.data_bytes;
     uint64_t offset = file.header_bytes;
-    for (size_t i = 0; i < file.items; ++i) {
-      const ItemRef& ref = impl_->items[file.first_item + i];
+    for (const ItemRef& ref : file.items) {
       view.items.push_back({impl_->ItemOf(ref, file.rank_index), offset});
       offset += impl_->BytesOf(ref, file.rank_index);
     }
@@ -91,7 +89,7 @@ std::vector<PlannedFileView> SavePlan::Files() const {
 
 std::vector<PlannedMove> SavePlan::Moves() const {
   std::vector<PlannedMove> moves;
-  for (const Writers::Move& move : impl_->moves) {
+  for (const Writers::Move& move : impl_->writers.moves) {
     moves.push_back({ranks()[static_cast<size_t>(move.from)], ranks()[static_cast<size_t>(move.to)],
                      impl_->set->ItemOf(move.shard)});
   }
@@ -100,7 +98,7 @@ std::vector<PlannedMove> SavePlan::Moves() const {
 
 std::vector<MovingRanks> SavePlan::MovePairs() const {
   std::map<std::pair<int, int>, uint64_t> bytes;
-  for (const Writers::Move& move : impl_->moves) {
+  for (const Writers::Move& move : impl_->writers.moves) {
     bytes[{ranks()[static_cast<size_t>(move.from)], ranks()[static_cast<size_t>(move.to)]}] +=
         impl_->set->BytesOf(move.shard);
   }
@@ -124,7 +122,19 @@ std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& 
   return digester.Finish();
 }
 
-absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults) {
+size_t SavePlan::ReusedRanks() const { return impl_->reused_ranks; }
+
+size_t SavePlan::RanksWithEqualLayout(std::span<const RankInput> ranks) const {
+  size_t equal = 0;
+  for (const RankInput& input : ranks) {
+    const auto r = impl_->IndexOf(input.rank);
+    equal += r && impl_->set->layout_digests()[impl_->set->rank_layouts()[*r]] == input.layout_digest ? 1 : 0;
+  }
+  return equal;
+}
+
+absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults,
+                                      const SavePlan* before) {
   if (options.bins_per_rank < 1 || options.bins_per_rank > 99) {
     faults.Add({Reason::kBadRequest,
                 "",
@@ -134,15 +144,24 @@ absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const Sa
                 absl::StrCat("bins per rank must be 1 to 99, not ", options.bins_per_rank)});
     return faults.ToStatus();
   }
-  auto set = std::make_shared<LayoutSet>(ranks, faults);
+  const SavePlan::Impl* known = before == nullptr ? nullptr : before->impl_.get();
+  if (known != nullptr && known->options == options) {
+    if (auto derived = LayoutSet::Derive(*known->set, ranks); derived.has_value()) {
+      return SavePlan(std::make_shared<const SavePlan::Impl>(std::make_shared<const LayoutSet>(*std::move(derived)),
+                                                             options, SavePlanDigest(ranks, options), known));
+    }
+  }
+  auto set = std::make_shared<const LayoutSet>(ranks, faults);
   ValidateTiling(*set, faults);
   if (!faults.empty()) return faults.ToStatus();
-  return SavePlan(std::make_shared<const SavePlan::Impl>(std::move(set), options, SavePlanDigest(ranks, options)));
+  return SavePlan(
+      std::make_shared<const SavePlan::Impl>(std::move(set), options, SavePlanDigest(ranks, options), nullptr));
 }
 
-absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options) {
+absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options,
+                                      const SavePlan* before) {
   FaultList faults;
-  return MakeSavePlan(ranks, options, faults);
+  return MakeSavePlan(ranks, options, faults, before);
 }
 
 }  // namespace cairn

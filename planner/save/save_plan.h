@@ -95,6 +95,11 @@ class SavePlan {
   // Returns the names of objects, sorted.
   std::vector<std::string> object_names() const;
 
+  // Counts the ranks whose files were taken over from the plan `before` of MakeSavePlan.
+  size_t ReusedRanks() const;
+  // Counts those of `ranks` that have in this plan the layout that they have there.
+  size_t RanksWithEqualLayout(std::span<const RankInput> ranks) const;
+
   // Returns the serialized cairn.v1.WritePlan of a rank of this plan; empty for any other.
   std::string PartFor(int rank) const;
 
@@ -117,6 +122,9 @@ class SavePlan {
   absl::StatusOr<Manifest> MakeManifest(std::span<const RankResult> results, const CommitInfo& commit) const;
 
  private:
+  friend absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options,
+                                               FaultList& faults, const SavePlan* before);
+
   std::shared_ptr<const Impl> impl_;
 };
 
@@ -125,9 +133,15 @@ class SavePlan {
 // (bytes that are no layout, columns that do not fit), BAD_NAME, BAD_DTYPE, BAD_SHAPE, SHAPE_OVERFLOW,
 // SHARD_OUT_OF_BOUNDS, SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAME_COLLISION, ALIAS_UNRESOLVED,
 // EMPTY_LAYOUT. FAILED_PRECONDITION: OBJECT_MISMATCH (slots of a shared object differ).
-absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options);
+//
+// `before`: an earlier plan, or null. The result is the same without it. If the two differ in no rank, tensor, shard or
+// option, but in some ranks' objects, aliases or nodes, the new plan takes over what stays the same and costs
+// O(ranks + holders of replicas + items of the ranks whose part changes); else all is planned.
+absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options,
+                                      const SavePlan* before = nullptr);
 // Does the same. After an error `faults` has the faults and is not empty.
-absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults);
+absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults,
+                                      const SavePlan* before = nullptr);
 
 // Returns SavePlan::digest() of the plan that MakeSavePlan would make, without planning.
 std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& options);

@@ -14,27 +14,66 @@ class Chooser {
   Chooser(const LayoutSet& set, const SaveOptions& options)
       : set_(set), options_(options), node_load_(set.nodes().size()) {
     writers_.load.resize(set.ranks().size());
-    writers_.shard_writer.assign(set.shard_count(), -1);
     writers_.object_writer.assign(set.objects().size(), -1);
   }
 
-  Writers Choose() {
-    struct Shared {
-      uint64_t bytes;
-      uint32_t number;  // number of a shard, or (number of shards) + number of an object
+  Writers Choose(const Writers* before) {
+    if (before == nullptr) {
+      FindShared();
+    } else {
+      writers_.shard_writer = before->shard_writer;
+      writers_.sole_bytes = before->sole_bytes;
+      writers_.shared = before->shared;
+    }
+    for (size_t rank = 0; rank < writers_.sole_bytes.size(); ++rank) {
+      Give(static_cast<int>(rank), writers_.sole_bytes[rank]);
+    }
+    const std::vector<std::vector<uint32_t>> object_layouts = GiveOwnObjects();
+    std::vector<uint32_t> objects;  // that ranks share
+    for (uint32_t object = 0; object < set_.objects().size(); ++object) {
+      if (!object_layouts[object].empty()) objects.push_back(object);
+    }
+    const auto slot_of = [&](uint32_t object) { return set_.objects()[object].slot_bytes; };
+    std::stable_sort(objects.begin(), objects.end(), [&](uint32_t a, uint32_t b) { return slot_of(a) > slot_of(b); });
+    // Items of equal size go shards first, and else in the order of their numbers.
+    auto object = objects.begin();
+    const auto give_objects = [&](uint64_t above) {
+      for (; object != objects.end() && slot_of(*object) > above; ++object) {
+        writers_.object_writer[*object] = Best(object_layouts[*object]);
+        Give(writers_.object_writer[*object], slot_of(*object));
+      }
     };
-    std::vector<Shared> shared;
+    for (const uint32_t shard : writers_.shared) {
+      const uint64_t bytes = set_.BytesOf(shard);
+      give_objects(bytes);
+      writers_.shard_writer[shard] = Best(set_.HoldersOf(shard));
+      Give(writers_.shard_writer[shard], bytes);
+    }
+    give_objects(0);
+    if (options_.moves == MovePolicy::kAuto) MoveShards();
+    return std::move(writers_);
+  }
+
+ private:
+  void FindShared() {
+    writers_.shard_writer.assign(set_.shard_count(), -1);
+    writers_.sole_bytes.assign(set_.ranks().size(), 0);
     for (uint32_t shard = 0; shard < set_.shard_count(); ++shard) {
       const auto holders = set_.HoldersOf(shard);
       const std::vector<int>& ranks = set_.layouts()[holders[0]].rank_indices;
       if (holders.size() == 1 && ranks.size() == 1) {
-        Give(ranks[0], set_.BytesOf(shard));
+        writers_.sole_bytes[static_cast<size_t>(ranks[0])] += set_.BytesOf(shard);
         writers_.shard_writer[shard] = ranks[0];
       } else {
-        shared.push_back({set_.BytesOf(shard), shard});
+        writers_.shared.push_back(shard);
       }
     }
-    const auto shards = static_cast<uint32_t>(set_.shard_count());
+    std::stable_sort(writers_.shared.begin(), writers_.shared.end(),
+                     [&](uint32_t a, uint32_t b) { return set_.BytesOf(a) > set_.BytesOf(b); });
+  }
+
+  // Gives each rank the objects that are its own. Returns the layouts that declare each of the others.
+  std::vector<std::vector<uint32_t>> GiveOwnObjects() {
     std::vector<std::vector<uint32_t>> object_layouts(set_.objects().size());
     for (uint32_t i = 0; i < set_.layouts().size(); ++i) {
       const LayoutSet::Layout& layout = set_.layouts()[i];
@@ -46,22 +85,9 @@ class Chooser {
         }
       }
     }
-    for (uint32_t object = 0; object < set_.objects().size(); ++object) {
-      if (!object_layouts[object].empty()) shared.push_back({set_.objects()[object].slot_bytes, shards + object});
-    }
-    // Items of equal size stay in the order of their numbers.
-    std::stable_sort(shared.begin(), shared.end(), [](const Shared& a, const Shared& b) { return a.bytes > b.bytes; });
-    for (const Shared& item : shared) {
-      const bool object = item.number >= shards;
-      const int rank = object ? Best(object_layouts[item.number - shards]) : Best(set_.HoldersOf(item.number));
-      Give(rank, item.bytes);
-      (object ? writers_.object_writer[item.number - shards] : writers_.shard_writer[item.number]) = rank;
-    }
-    if (options_.moves == MovePolicy::kAuto) MoveShards();
-    return std::move(writers_);
+    return object_layouts;
   }
 
- private:
   void Give(int rank, uint64_t bytes) {
     writers_.load[static_cast<size_t>(rank)] += bytes;
     node_load_[set_.rank_nodes()[static_cast<size_t>(rank)]] += bytes;
@@ -89,9 +115,7 @@ class Chooser {
     std::vector<uint64_t>& load = writers_.load;
     const uint64_t total = std::accumulate(load.begin(), load.end(), uint64_t{0});
     const double mean = static_cast<double>(total) / static_cast<double>(load.size());
-    uint64_t largest = 0;
-    for (uint32_t shard = 0; shard < set_.shard_count(); ++shard) largest = std::max(largest, set_.BytesOf(shard));
-    const auto limit = std::max(static_cast<uint64_t>(mean * options_.move_threshold), largest);
+    const auto limit = std::max(static_cast<uint64_t>(mean * options_.move_threshold), set_.largest_shard_bytes());
     std::vector<int> heavy;
     for (size_t r = 0; r < load.size(); ++r) {
       if (load[r] > limit) heavy.push_back(static_cast<int>(r));
@@ -195,6 +219,8 @@ class Chooser {
 
 }  // namespace
 
-Writers ChooseWriters(const LayoutSet& set, const SaveOptions& options) { return Chooser(set, options).Choose(); }
+Writers ChooseWriters(const LayoutSet& set, const SaveOptions& options, const Writers* before) {
+  return Chooser(set, options).Choose(before);
+}
 
 }  // namespace cairn

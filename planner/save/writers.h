@@ -24,6 +24,11 @@ struct Writers {
   std::vector<Move> moves;  // ordered by (from, shard)
   // The bytes that each rank writes, after the moves; by rank index.
   std::vector<uint64_t> load;
+
+  // What follows from the shards and their holders alone, for the next choice: the bytes of the shards that a rank
+  // holds alone, by rank index, and the other shards, heaviest first.
+  std::vector<uint64_t> sole_bytes;
+  std::vector<uint32_t> shared;
 };
 
 // Items with one holder are given to it first. The others follow, heaviest first, each to the holder with the smallest
@@ -33,7 +38,10 @@ struct Writers {
 // largest item) give shards to ranks below it, first to ranks of their own node. Such a rank gives the smallest shard
 // that brings it below the limit, else its largest one. If none fits, the heaviest rank gives the lightest rank the
 // shard that makes the two most equal. A shard moves at most once. O(moves * log ranks).
-Writers ChooseWriters(const LayoutSet& set, const SaveOptions& options);
+//
+// `before`: a choice for a set that SharesHolders with this one; null if there is none. The choice is the same, and
+// only costs less: O(sum of the holders of shards that several hold).
+Writers ChooseWriters(const LayoutSet& set, const SaveOptions& options, const Writers* before);
 
 }  // namespace cairn
 
