@@ -1,7 +1,5 @@
 #include "cli/corpus/corpus_bpe_command.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -34,6 +32,7 @@
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/object_inputs.h"
 #include "corpus/io/object_stores.h"
+#include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
 #include "corpus/pipeline/load_tokenizer.h"
@@ -75,24 +74,10 @@ bool HasEnding(const std::string& text, const std::string& ending) {
 
 bool IsJsonLines(const std::string& input) {
   std::string name = input;
-  for (const char* ending : {".gz", ".zst"}) {
+  for (const char* ending : {".gz", ".xz", ".zst"}) {
     if (HasEnding(name, ending)) name.resize(name.size() - std::string(ending).size());
   }
-  return HasEnding(name, ".jsonl") || HasEnding(name, ".ndjson");
-}
-
-uint64_t FileBytes(const std::vector<std::string>& inputs) {
-  uint64_t bytes = 0;
-  for (const std::string& input : inputs) {
-    if (const corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
-      const auto known = stores->Recall(input);
-      if (known.has_value()) bytes += known->bytes;
-      continue;
-    }
-    struct stat info;
-    if (stat(input.c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_size);
-  }
-  return bytes;
+  return corpus::IsTable(name) || HasEnding(name, ".jsonl") || HasEnding(name, ".ndjson");
 }
 
 // A directory stands for the files below it. No shell expands patterns of objects.
@@ -208,7 +193,7 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   const auto start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::TrainSummary> trained;
   {
-    const uint64_t total = FileBytes(options.inputs);
+    const uint64_t total = corpus::BytesOf(options.inputs);
     const ProgressLine line([&] {
       if (merged > 0) return absl::StrCat("merging: ", merged.load(), " of ", options.vocab_size);
       return DescribeProgress("counting words", read, total, SecondsSince(start));
@@ -249,9 +234,11 @@ void AddTrain(Command bpe, CommandContext& context) {
   Command command =
       bpe.AddCommand("train", "Learns a byte-level BPE vocabulary from text and writes it as a tokenizer");
   command
-      .AddOption("INPUT", arguments->inputs,
-                 "Text or JSON lines (.jsonl), perhaps gzip or zstd: files or directories, also "
-                 "s3://BUCKET/KEY, quoted patterns of those; - is standard input")
+      .AddOption(
+          "INPUT", arguments->inputs,
+          "Text or JSON lines (.jsonl), perhaps with .gz, .xz or .zst, or .parquet, .arrow and .feather: files or "
+          "directories, also "
+          "s3://BUCKET/KEY, quoted patterns of those; - is standard input")
       .Required();
   command
       .AddOption("--vocab-size", arguments->vocab_size,
@@ -343,6 +330,11 @@ absl::Status Encode(const EncodeArguments& arguments) {
                        {{"next", "Name one object."}});
     }
   }
+  if (corpus::IsTable(input.front())) {
+    return MakeError(Reason::kUnsupported,
+                     absl::StrCat(input.front(), " is a table, and no text whose lines can be encoded"),
+                     {{"file", input.front()}, {"next", "Use cairn corpus preprocess, which encodes a column."}});
+  }
   corpus::BpeLoadOptions load;
   if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
   CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
@@ -367,7 +359,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
     return !interrupted.load();
   };
   {
-    const uint64_t total = FileBytes(input);
+    const uint64_t total = corpus::BytesOf(input);
     const auto start = Clock::Real().SteadyNow();
     std::optional<ProgressLine> line;  // not on a terminal that ids are written to
     if (!arguments.output.empty()) {
@@ -393,7 +385,7 @@ void AddEncode(Command bpe, CommandContext& context) {
                     "regular expression");
   command
       .AddOption("INPUT", arguments->input,
-                 "A text file, or s3://BUCKET/KEY; .gz and .zst are decompressed; - is standard input")
+                 "A text file, or s3://BUCKET/KEY; .gz, .xz and .zst are decompressed; - is standard input")
       .Required();
   command.AddOption("--output", arguments->output, "The file for the ids. The default is standard output");
   command.AddOption("--threads", arguments->threads, "How many threads work at the same time")

@@ -51,7 +51,7 @@ struct Arguments {
   std::vector<std::string> keys = {"text"};
   std::string max_line = "32MiB";
   corpus::TokenizerChoice tokenizer;
-  bool split_sentences = false, keep_sequential = false, no_special = false;
+  bool skip_bad_lines = false, split_sentences = false, keep_sequential = false, no_special = false;
   int workers = 0, partitions = 1, log_interval = 1000;
 };
 
@@ -100,15 +100,18 @@ absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::str
 
 // The thread of the progress line reads these.
 struct SharedProgress {
-  std::atomic<uint64_t> documents{0}, tokens{0}, bytes{0};
+  uint64_t file_bytes_total = 0;
+  std::atomic<uint64_t> documents{0}, tokens{0}, bad_lines{0}, file_bytes{0};
 
   std::string Describe(double seconds) const {
     return absl::StrCat(documents.load(), " documents, ", tokens.load(), " tokens, ",
-                        DescribeProgress("read", bytes, 0, seconds));
+                        bad_lines > 0 ? absl::StrCat(bad_lines.load(), " bad lines, ") : "",
+                        DescribeProgress("read", file_bytes, file_bytes_total, seconds));
   }
 };
 
-void Print(const CommandContext& context, const corpus::PreprocessReport& report, const std::string& sentences,
+void Print(const CommandContext& context, const corpus::PreprocessOptions& options,
+           const corpus::PreprocessReport& report, const std::string& sentences,
            const corpus::ChosenTokenizer& chosen) {
   const std::optional<uint32_t>& end = chosen.framing.end_of_document;
   if (context.json()) {
@@ -117,6 +120,10 @@ void Print(const CommandContext& context, const corpus::PreprocessReport& report
     json["input_bytes"] = report.input_bytes;
     if (!sentences.empty()) json["sentences"] = sentences;
     if (end.has_value()) json["end_of_document"] = *end;
+    if (options.skip_bad_lines) {
+      json["bad_lines"] = report.bad_lines;
+      json["bad_lines_report"] = corpus::BadLinesPath(options);
+    }
     json["outputs"] = nlohmann::ordered_json::array();
     for (const corpus::PreprocessedKey& key : report.keys) {
       json["outputs"].push_back({{"key", key.key},
@@ -140,6 +147,9 @@ void Print(const CommandContext& context, const corpus::PreprocessReport& report
     absl::PrintF("%s.bin, .idx: %d documents, %d sequences, %d tokens (%s)\n", key.prefix, key.documents, key.sequences,
                  key.tokens, key.dtype);
   }
+  if (options.skip_bad_lines) {
+    absl::PrintF("%s: %d bad lines, which were left out\n", corpus::BadLinesPath(options), report.bad_lines);
+  }
 }
 
 absl::Status RunPreprocess(const CommandContext& context, const Arguments& given) {
@@ -149,6 +159,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   options.keys = given.keys;
   options.partitions = given.partitions;
   options.keep_sequential = given.keep_sequential;
+  options.skip_bad_lines = given.skip_bad_lines;
   CAIRN_ASSIGN_OR_RETURN(const int64_t max_line, ParseSize(given.max_line));
   if (max_line < 1 || static_cast<uint64_t>(max_line) > corpus::kMaxLineBytes) {
     return MakeError(Reason::kBadRequest,
@@ -190,13 +201,16 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     outputs.push_back(corpus::BinPath(prefix));
     outputs.push_back(corpus::IdxPath(prefix));
   }
+  if (options.skip_bad_lines) outputs.push_back(corpus::BadLinesPath(options));
   NoteReplaced(outputs);
   options.interrupted = &InterruptFlag();
   SharedProgress shared;
+  shared.file_bytes_total = corpus::BytesOf(options.inputs);
+  options.file_bytes = &shared.file_bytes;
   options.progress = [&](const corpus::PreprocessProgress& progress) {
     shared.documents = progress.documents;
     shared.tokens = progress.tokens;
-    shared.bytes = progress.input_bytes;
+    shared.bad_lines = progress.bad_lines;
   };
   std::optional<corpus::PreprocessReport> report;
   {
@@ -206,7 +220,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     });
     CAIRN_ASSIGN_OR_RETURN(report, corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
   }
-  Print(context, *report, sentences, chosen);
+  Print(context, options, *report, sentences, chosen);
   return absl::OkStatus();
 }
 
@@ -218,14 +232,15 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
       corpus.AddCommand("preprocess", "Encodes JSON lines and writes the tokens as Megatron-LM's .bin and .idx");
   app.Footer(kHelp);
   app.AddOption("--input", given->inputs,
-                "Files of JSON lines (.gz and .zst are decompressed), directories, quoted patterns, each also as "
-                "s3://BUCKET/KEY, or /dev/stdin")
+                "Files of JSON lines (.gz, .xz and .zst are decompressed), Parquet and Arrow files (.parquet, .arrow, "
+                ".feather), directories, quoted patterns, each also as s3://BUCKET/KEY, or /dev/stdin")
       .Required()
       .TakesMany();
   app.AddOption("--output-prefix", given->output_prefix,
                 "The path of the new files, or s3://BUCKET/KEY, without their ending _KEY_document.bin")
       .Required();
-  app.AddOption("--json-keys", given->keys, "Keys to take from each object; one pair of files for each")
+  app.AddOption("--json-keys", given->keys,
+                "Keys to take from each object, or columns of a table; one pair of files for each")
       .TakesMany()
       .ShowDefault();
   app.AddOption("--tokenizer-type", given->tokenizer.type,
@@ -272,8 +287,10 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   app.AddFlag("--keep-sequential-samples", given->keep_sequential,
               "Keep the documents in the order of the input, whatever --partitions says");
   app.AddOption("--max-line", given->max_line,
-                "Refuse a line that is longer; the longest one takes ten to twenty times its size in memory")
+                "A line that is longer is bad; the longest one takes ten to twenty times its size in memory")
       .ShowDefault();
+  app.AddFlag("--skip-bad-lines", given->skip_bad_lines,
+              "Leave bad lines out, and describe each in PREFIX_bad_lines.log. By default the first one ends the run");
   app.AddOption("--dataset-impl", given->dataset_impl, "No effect; older scripts may give it").OneOf({"mmap"});
   app.AddOption("--lang", given->language,
                 "No effect; older scripts may give it. --punkt-model decides about the language");

@@ -42,6 +42,7 @@ struct Arguments {
   std::string compress;
   uint64_t header = 0;
   std::string separator = "\\n";
+  std::vector<std::string> columns;
   std::string checkpoint_interval = "1GiB";
   bool buffered = false;
 };
@@ -95,6 +96,7 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
   if (arguments.compress == "zst") options.compression = corpus::Compression::kZstd;
   options.header_lines = arguments.header;
   CAIRN_ASSIGN_OR_RETURN(options.separator, ParseSeparator(arguments.separator));
+  options.columns = arguments.columns;
   CAIRN_ASSIGN_OR_RETURN(const int64_t interval, ParseSize(arguments.checkpoint_interval));
   options.checkpoint_bytes = static_cast<uint64_t>(interval);
   options.direct = !arguments.buffered;
@@ -194,9 +196,11 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   Command command = corpus.AddCommand(
       "shuffle", "Writes the lines of files of any size in a random order; every order is equally likely");
   command
-      .AddOption("INPUT", arguments->inputs,
-                 "Files (.gz and .zst are decompressed), quoted patterns or directories, each also as "
-                 "s3://BUCKET/KEY; - is standard input")
+      .AddOption(
+          "INPUT", arguments->inputs,
+          "Files (.gz, .xz and .zst are decompressed; rows of .parquet, .arrow and .feather become JSON lines), quoted "
+          "patterns or directories, each also as "
+          "s3://BUCKET/KEY; - is standard input")
       .Required();
   command
       .AddOption("--output,-o", arguments->output,
@@ -238,6 +242,8 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   command
       .AddOption("--separator", arguments->separator, "The byte that ends a line: a character, \\n, \\t, \\0 or \\x1e")
       .ShowDefault();
+  command.AddOption("--column", arguments->columns, "Columns to take from Parquet and Arrow files. The default is all")
+      .TakesMany();
   command
       .AddOption("--checkpoint-interval", arguments->checkpoint_interval,
                  "With --resume: how much work, in bytes of text, an interruption may undo")

@@ -71,9 +71,13 @@ absl::Status BlockReader::Open(uint64_t offset) {
   const std::string& input = options_.inputs[position_.input];
   // This reads through the page cache, because the same text is likely to be read again, for another vocabulary or for
   // encoding.
-  const SourceOptions reading = {.direct = false, .stop = options_.stop, .file_bytes = &file_bytes_};
+  const SourceOptions reading = {.direct = false,
+                                 .stop = options_.stop,
+                                 .file_bytes = &file_bytes_,
+                                 .columns = options_.columns,
+                                 .table_readers = options_.table_readers};
   at_end_ = false;
-  if (offset > 0 && input != "-" && CompressionOf(input) == Compression::kNone) {
+  if (offset > 0 && input != "-" && IsReadAsItIs(input)) {
     file_bytes_ += offset;
     CAIRN_ASSIGN_OR_RETURN(source_, OpenPlainSource(input, offset, UINT64_MAX, reading));
     return absl::OkStatus();

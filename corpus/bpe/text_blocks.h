@@ -49,6 +49,8 @@ class BlockReader {
     TextUnit unit = TextUnit::kFile;
     InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
     size_t block_bytes = size_t{1} << 20;
+    std::vector<std::string> columns;         // as in SourceOptions
+    int table_readers = 1;                    // as in SourceOptions
     const std::atomic<bool>* stop = nullptr;  // ends reading with INTERRUPTED, also while input does not come
   };
   // Says where the reader stands, which is enough to go on in another process.
@@ -63,10 +65,10 @@ class BlockReader {
   // Both must outlive the reader.
   BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials);
 
-  // Returns the next block, or one without bytes at the end of all inputs. The name of a file says how it is
-  // decompressed (corpus/io/byte_source.h). `used` is a block that is done, whose memory serves another one. NOT_FOUND
-  // (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has file and offset),
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are 4 GiB of text without a place where it can be cut.
+  // Returns the next block, or one without bytes at the end of all inputs. The name of a file says how it is read
+  // (corpus/io/open_source.h), which may fail as told there. `used` is a block that is done, whose memory serves
+  // another one. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has
+  // file and offset), RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are 4 GiB of text without a place where it can be cut.
   absl::StatusOr<TextBlock> Next(TextBlock used = {});
 
   Position Tell() const;

@@ -18,6 +18,7 @@
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/hidden_file.h"
+#include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
 namespace {
@@ -169,6 +170,8 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   counting.blocks.unit = options.unit;
   counting.blocks.invalid_utf8 = options.invalid_utf8;
   counting.blocks.stop = options.stop;
+  if (options.unit == TextUnit::kJson) counting.blocks.columns = {options.json_key};
+  counting.blocks.table_readers = TableReadersFor(options.threads);
   counting.json_key = options.json_key;
   counting.threads = options.threads;
   counting.memory_bytes = options.memory_bytes / 2;  // the other half is for the blocks and the engine

@@ -10,13 +10,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/resources/aligned_buffer.h"
+#include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/xz_library.h"
 
 namespace cairn::corpus {
 namespace {
 
 constexpr size_t kInputBytes = 256 << 10;
+// What liblzma takes beside the dictionary.
+constexpr uint64_t kXzState = uint64_t{2} << 20;
+
+absl::Status WindowTooLarge(const std::string& path, size_t max_window) {
+  return MakeError(Reason::kMemoryLimit,
+                   absl::StrCat(path, " was compressed with a window above ", max_window,
+                                " bytes, the most that this memory budget allows"),
+                   {{"file", path}});
+}
 
 absl::Status Damaged(const std::string& path, std::string_view what, uint64_t offset) {
   return MakeError(
@@ -125,10 +136,7 @@ class ZstdSource final : public ByteSource {
       const size_t result = ZSTD_decompressStream(context_.get(), &out, &in_);
       if (ZSTD_isError(result)) {
         if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
-          return MakeError(Reason::kMemoryLimit,
-                           absl::StrCat(path_, " was compressed with a window above ", max_window_,
-                                        " bytes, the most that this memory budget allows"),
-                           {{"file", path_}});
+          return WindowTooLarge(path_, max_window_);
         }
         return Damaged(path_, ZSTD_getErrorName(result), read_ - (in_.size - in_.pos));
       }
@@ -155,6 +163,74 @@ class ZstdSource final : public ByteSource {
   bool ended_ = false;
 };
 
+class XzSource final : public ByteSource {
+ public:
+  XzSource(const xz::Library& library, std::string path, std::unique_ptr<ByteSource> raw, size_t max_window)
+      : library_(library), path_(std::move(path)), raw_(std::move(raw)), input_(kInputBytes), max_window_(max_window) {}
+  ~XzSource() override { library_.end(&stream_); }
+
+  absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
+    stream_.next_out = reinterpret_cast<uint8_t*>(buffer);
+    stream_.avail_out = size;
+    while (stream_.avail_out == size && !done_) {
+      if (stream_.avail_in == 0 && !ended_) CAIRN_RETURN_IF_ERROR(Fill());
+      // Like xz -d, we take an empty file for an empty text.
+      if (ended_ && read_ == 0) return 0;
+      if (!begun_) CAIRN_RETURN_IF_ERROR(Begin());
+      const xz::Result result = library_.code(&stream_, ended_ ? xz::kFinish : xz::kRun);
+      done_ = result == xz::kStreamEnd;
+      if (result != xz::kOk && !done_) return ErrorOf(result);
+    }
+    return size - stream_.avail_out;
+  }
+  bool direct() const override { return raw_->direct(); }
+
+ private:
+  absl::Status Begin() {
+    begun_ = true;
+    const xz::Result result =
+        library_.stream_decoder(&stream_, max_window_ + kXzState, xz::kConcatenated | xz::kTellUnsupportedCheck);
+    return result == xz::kOk ? absl::OkStatus() : ErrorOf(result);
+  }
+  absl::Status Fill() {
+    CAIRN_ASSIGN_OR_RETURN(const size_t count, raw_->Read(input_.data(), input_.size()));
+    stream_.next_in = reinterpret_cast<const uint8_t*>(input_.data());
+    stream_.avail_in = count;
+    read_ += count;
+    ended_ = count == 0;
+    return absl::OkStatus();
+  }
+  absl::Status ErrorOf(xz::Result result) const {
+    const uint64_t offset = read_ - stream_.avail_in;
+    switch (result) {
+      case xz::kMemoryLimit:
+        return WindowTooLarge(path_, max_window_);
+      case xz::kNoMemory:
+        return NoMemory(absl::StrCat("to decompress ", path_));
+      case xz::kUnsupportedCheck:
+      case xz::kUnknownOptions:
+        return MakeError(Reason::kUnsupported,
+                         absl::StrCat(path_, " has a filter or a checksum that liblzma does not know"),
+                         {{"file", path_}});
+      case xz::kNoProgress:
+        return Damaged(path_, "it ends inside an xz stream", offset);
+      default:
+        return Damaged(path_, result == xz::kNotXz ? "no xz stream begins" : "no valid xz data", offset);
+    }
+  }
+
+  const xz::Library& library_;
+  const std::string path_;
+  const std::unique_ptr<ByteSource> raw_;
+  AlignedBuffer input_;
+  const size_t max_window_;
+  xz::Stream stream_;
+  uint64_t read_ = 0;
+  bool begun_ = false;
+  bool ended_ = false;
+  bool done_ = false;
+};
+
 }  // namespace
 
 std::unique_ptr<ByteSource> NewGzipSource(std::string path, std::unique_ptr<ByteSource> raw) {
@@ -163,6 +239,12 @@ std::unique_ptr<ByteSource> NewGzipSource(std::string path, std::unique_ptr<Byte
 
 std::unique_ptr<ByteSource> NewZstdSource(std::string path, std::unique_ptr<ByteSource> raw, size_t max_window) {
   return std::make_unique<ZstdSource>(std::move(path), std::move(raw), max_window);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> NewXzSource(std::string path, std::unique_ptr<ByteSource> raw,
+                                                        size_t max_window) {
+  CAIRN_ASSIGN_OR_RETURN(const xz::Library* const library, xz::OpenLibrary());
+  return std::make_unique<XzSource>(*library, std::move(path), std::move(raw), max_window);
 }
 
 }  // namespace cairn::corpus

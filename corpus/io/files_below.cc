@@ -1,5 +1,7 @@
 #include "corpus/io/files_below.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -7,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
@@ -44,6 +47,20 @@ absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& directory
   }
   SortByName(files);
   return files;
+}
+
+uint64_t BytesOf(const std::vector<std::string>& paths) {
+  uint64_t bytes = 0;
+  for (const std::string& path : paths) {
+    if (const ObjectStores* const stores = StoresOf(path)) {
+      const auto known = stores->Recall(path);
+      if (known.has_value()) bytes += known->bytes;
+      continue;
+    }
+    struct stat found;
+    if (stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode)) bytes += static_cast<uint64_t>(found.st_size);
+  }
+  return bytes;
 }
 
 }  // namespace cairn::corpus

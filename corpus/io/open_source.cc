@@ -20,6 +20,7 @@
 #include "corpus/io/errno_status.h"
 #include "corpus/io/object_source.h"
 #include "corpus/io/object_stores.h"
+#include "corpus/io/table_source.h"
 
 namespace cairn::corpus {
 namespace {
@@ -164,8 +165,18 @@ Compression CompressionOf(const std::string& path) {
   const std::string name = absl::AsciiStrToLower(path);
   if (absl::EndsWith(name, ".gz")) return Compression::kGzip;
   if (absl::EndsWith(name, ".zst") || absl::EndsWith(name, ".zstd")) return Compression::kZstd;
+  if (absl::EndsWith(name, ".xz")) return Compression::kXz;
   return Compression::kNone;
 }
+
+bool IsTable(const std::string& path) {
+  const std::string name = absl::AsciiStrToLower(path);
+  return absl::EndsWith(name, ".parquet") || absl::EndsWith(name, ".arrow") || absl::EndsWith(name, ".feather");
+}
+
+int TableReadersFor(int threads) { return std::clamp(threads / 2, 1, 16); }
+
+bool IsReadAsItIs(const std::string& path) { return CompressionOf(path) == Compression::kNone && !IsTable(path); }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
                                                             const SourceOptions& options) {
@@ -192,12 +203,15 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, 
     CAIRN_RETURN_IF_ERROR(CheckStandardInput());
     return std::make_unique<PipeSource>("standard input", UniqueFd(), options);
   }
+  if (IsTable(path)) return OpenTableSource(path, options);
   CAIRN_ASSIGN_OR_RETURN(auto raw, OpenPlainSource(path, 0, UINT64_MAX, options));
   switch (CompressionOf(path)) {
     case Compression::kGzip:
       return NewGzipSource(path, std::move(raw));
     case Compression::kZstd:
       return NewZstdSource(path, std::move(raw), options.max_window);
+    case Compression::kXz:
+      return NewXzSource(path, std::move(raw), options.max_window);
     case Compression::kNone:
       break;
   }

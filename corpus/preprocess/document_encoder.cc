@@ -25,6 +25,14 @@ size_t CharactersEnd(std::string_view text, size_t begin, size_t characters) {
 
 }  // namespace
 
+void EncodedDocuments::Pop() {
+  for (; document_sequences.back() > 0; --document_sequences.back()) {
+    ids.resize(ids.size() - static_cast<size_t>(sequence_lengths.back()));
+    sequence_lengths.pop_back();
+  }
+  document_sequences.pop_back();
+}
+
 DocumentEncoder::DocumentEncoder(std::vector<std::string> keys, const Tokenizer& tokenizer, const Framing& framing,
                                  std::unique_ptr<SentenceSplitter> splitter)
     : keys_(keys),
@@ -36,7 +44,13 @@ DocumentEncoder::DocumentEncoder(std::vector<std::string> keys, const Tokenizer&
 absl::Status DocumentEncoder::Encode(std::string_view line, std::vector<EncodedDocuments>& out) {
   CAIRN_RETURN_IF_ERROR(parser_.Parse(line));
   for (size_t i = 0; i < keys_.size(); ++i) {
-    CAIRN_RETURN_IF_ERROR(EncodeField(parser_.values()[i], keys_[i], out[i]));
+    const size_t ids = out[i].ids.size(), sequences = out[i].sequence_lengths.size();
+    const absl::Status status = EncodeField(parser_.values()[i], keys_[i], out[i]);
+    if (status.ok()) continue;
+    out[i].ids.resize(ids);
+    out[i].sequence_lengths.resize(sequences);
+    while (i-- > 0) out[i].Pop();
+    return status;
   }
   return absl::OkStatus();
 }

@@ -29,11 +29,8 @@ struct EncodedDocuments {
   std::vector<int32_t> sequence_lengths;
   std::vector<uint32_t> document_sequences;  // how many sequences each document has
 
-  void Clear() {
-    ids.clear();
-    sequence_lengths.clear();
-    document_sequences.clear();
-  }
+  // Drops the last document.
+  void Pop();
 };
 
 // Not thread-safe.
@@ -43,9 +40,9 @@ class DocumentEncoder {
   DocumentEncoder(std::vector<std::string> keys, const Tokenizer& tokenizer, const Framing& framing,
                   std::unique_ptr<SentenceSplitter> splitter);
 
-  // Appends one document per key, out[i] for keys[i]. kLinePadding readable bytes must follow `line`. INVALID_ARGUMENT
-  // (BAD_JSON_LINE): see DocumentParser; or a list of sentences stands where texts are to be split; or a document has
-  // 2^31 tokens.
+  // Appends one document per key, out[i] for keys[i]; after an error, nothing. kLinePadding readable bytes must follow
+  // `line`. INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser; or a list of sentences stands where texts are to be
+  // split; or a document has 2^31 tokens.
   absl::Status Encode(std::string_view line, std::vector<EncodedDocuments>& out);
 
  private:

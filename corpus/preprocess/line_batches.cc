@@ -29,6 +29,17 @@ size_t LastLineEnd(std::string_view text) {
   return cr == std::string_view::npos ? lf + 1 : std::max(lf, cr) + 1;
 }
 
+// Returns where the first line begins that has more than `most` bytes without its end; npos if there is none.
+size_t FindLongLine(std::string_view text, size_t most) {
+  for (size_t begin = 0; text.size() - begin > most;) {
+    const size_t end = text.find_first_of("\r\n", begin);
+    if (std::min(end, text.size()) - begin > most) return begin;
+    if (end == std::string_view::npos) break;
+    begin = end + 1;
+  }
+  return std::string_view::npos;
+}
+
 }  // namespace
 
 void GrowingBuffer::Reserve(size_t capacity, size_t keep) {
@@ -55,84 +66,129 @@ struct LineBatches::Source {
   AlignedBuffer buffer{kReadBytes};
   std::string_view unread;
 
+  // Returns false at the end.
+  absl::StatusOr<bool> Fill() {
+    if (!unread.empty()) return true;
+    CAIRN_ASSIGN_OR_RETURN(const size_t n, bytes->Read(buffer.data(), buffer.size()));
+    unread = {buffer.data(), n};
+    return n != 0;
+  }
   // Returns 0 only at the end.
   absl::StatusOr<size_t> Read(char* data, size_t size) {
-    if (unread.empty()) {
-      CAIRN_ASSIGN_OR_RETURN(const size_t n, bytes->Read(buffer.data(), buffer.size()));
-      unread = {buffer.data(), n};
-    }
+    CAIRN_RETURN_IF_ERROR(Fill().status());
     const size_t n = std::min(size, unread.size());
     std::memcpy(data, unread.data(), n);
     unread.remove_prefix(n);
     return n;
   }
+  // Drops all bytes up to the end of the line, and that too. `returned` says whether the byte before was a CR.
+  absl::Status DropLine(bool returned) {
+    while (true) {
+      CAIRN_ASSIGN_OR_RETURN(const bool more, Fill());
+      if (!more) return absl::OkStatus();
+      if (returned) {
+        if (unread.front() == '\n') unread.remove_prefix(1);
+        return absl::OkStatus();
+      }
+      const size_t end = unread.find_first_of("\r\n");
+      if (end == std::string_view::npos) {
+        unread = {};
+        continue;
+      }
+      returned = unread[end] == '\r';
+      unread.remove_prefix(end + 1);
+      if (!returned) return absl::OkStatus();
+    }
+  }
 };
 
-LineBatches::LineBatches(std::vector<std::string> files, size_t batch_bytes, size_t max_line,
-                         const std::atomic<bool>* stop)
-    : files_(std::move(files)), batch_bytes_(batch_bytes), max_line_(std::min(max_line, kMaxLineBytes)), stop_(stop) {}
+LineBatches::LineBatches(std::vector<std::string> files, Options options)
+    : files_(std::move(files)), options_([&] {
+        options.max_line = std::min(options.max_line, kMaxLineBytes);
+        return std::move(options);
+      }()) {}
 LineBatches::~LineBatches() = default;
 
 absl::Status LineBatches::Open() {
-  // This reads through the page cache, so the kernel reads ahead while the workers encode.
-  CAIRN_ASSIGN_OR_RETURN(auto bytes, OpenSource(files_[file_], {.direct = false, .stop = stop_}));
+  CAIRN_ASSIGN_OR_RETURN(auto bytes, OpenSource(files_[file_], options_.source));
   source_ = std::make_unique<Source>();
   source_->bytes = std::move(bytes);
   return absl::OkStatus();
 }
 
 absl::Status LineBatches::TooLong() const {
-  return MakeError(
-      Reason::kBadJsonLine,
-      absl::StrCat(files_[file_], ": line ", line_, " is longer than ", FormatSize(static_cast<int64_t>(max_line_))),
-      {{"file", files_[file_]},
-       {"line", std::to_string(line_)},
-       {"next", "Cut the document into several lines, or raise --max-line."}});
+  return MakeError(Reason::kBadJsonLine,
+                   absl::StrCat("the line is longer than ", FormatSize(static_cast<int64_t>(options_.max_line))),
+                   {{"next", "Cut the document into several lines, or raise --max-line."}});
+}
+
+absl::Status LineBatches::GiveTooLong(LineBatch& batch, size_t size) {
+  if (!options_.skip_long) {
+    return Annotate(TooLong(), absl::StrCat(files_[file_], ": line ", line_),
+                    {{"file", files_[file_]}, {"line", std::to_string(line_)}});
+  }
+  batch.file = file_;
+  batch.first_line = line_++;
+  batch.too_long = true;
+  batch.size = 0;
+  const std::string_view text(batch.buffer.data(), size);
+  const size_t end = text.find_first_of("\r\n");
+  if (end == std::string_view::npos) return source_->DropLine(false);
+  if (end + 1 == size && text[end] == '\r') return source_->DropLine(true);
+  const bool both = text[end] == '\r' && text[end + 1] == '\n';
+  carry_.assign(text.substr(end + (both ? 2 : 1)));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> LineBatches::Next(LineBatch& batch) {
+  const size_t max_line = options_.max_line;
   while (file_ < files_.size()) {
     if (source_ == nullptr) CAIRN_RETURN_IF_ERROR(Open());
-    batch.buffer.Reserve(std::max(batch_bytes_, carry_.size() * 2), 0);
+    batch.buffer.Reserve(std::max(options_.batch_bytes, carry_.size() * 2), 0);
     std::memcpy(batch.buffer.data(), carry_.data(), carry_.size());
-    size_t size = carry_.size(), whole = 0;
+    size_t size = carry_.size(), whole = 0, searched = 0;
     carry_.clear();
     bool ended = false;
     while (!ended && whole == 0) {
       if (size == batch.buffer.capacity()) {
-        if (size > max_line_) return TooLong();
-        batch.buffer.Reserve(std::min(size * 2, std::max(size, max_line_) + batch_bytes_), size);
+        if (size > max_line + 1) {  // the last byte may be a CR, which ends the line
+          CAIRN_RETURN_IF_ERROR(GiveTooLong(batch, size));
+          return true;
+        }
+        batch.buffer.Reserve(std::min(size * 2, std::max(size, max_line) + options_.batch_bytes), size);
       }
-      const size_t before = size;
       while (!ended && size < batch.buffer.capacity()) {
         CAIRN_ASSIGN_OR_RETURN(const size_t n,
                                source_->Read(batch.buffer.data() + size, batch.buffer.capacity() - size));
         ended = n == 0;
         size += n;
       }
-      // A line end cannot stand before the new bytes, except for a CR that was the last byte.
-      const size_t from = before == 0 ? 0 : before - 1;
-      const size_t end = LastLineEnd({batch.buffer.data() + from, size - from});
-      whole = ended ? size : (end == 0 ? 0 : from + end);
+      const size_t end = LastLineEnd({batch.buffer.data() + searched, size - searched});
+      whole = ended ? size : (end == 0 ? 0 : searched + end);
+      searched = size == 0 ? 0 : size - 1;  // the last byte may be a CR
     }
-    // Only the first line can be longer than a batch.
-    if (whole > max_line_ && std::string_view(batch.buffer.data(), whole).find_first_of("\r\n") > max_line_)
-      return TooLong();
+    const size_t long_line = FindLongLine({batch.buffer.data(), whole}, max_line);
+    if (long_line == 0) {
+      CAIRN_RETURN_IF_ERROR(GiveTooLong(batch, size));
+      return true;
+    }
+    if (long_line != std::string_view::npos) {
+      whole = long_line;  // the next call begins with it
+      ended = false;
+    }
     if (!ended) carry_.assign(batch.buffer.data() + whole, size - whole);
     batch.file = file_;
     batch.first_line = line_;
-    batch.lines_before = lines_;
+    batch.too_long = false;
     batch.size = whole;
     if (ended) {
       source_.reset();
       ++file_;
       line_ = 1;
+    } else {
+      line_ += CountLines(batch.text());
     }
     if (whole == 0) continue;  // the file is empty, or nothing stands behind its last line end
-    const uint64_t lines = CountLines(batch.text());
-    if (!ended) line_ += lines;
-    lines_ += lines;
-    bytes_ += whole;
     return true;
   }
   return false;

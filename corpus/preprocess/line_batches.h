@@ -2,7 +2,6 @@
 #ifndef CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
 #define CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "corpus/io/byte_source.h"
 
 namespace cairn::corpus {
 
@@ -31,10 +31,10 @@ class GrowingBuffer {
 };
 
 struct LineBatch {
-  size_t file = 0;            // index of the input
-  uint64_t first_line = 1;    // its number in the file, from 1
-  uint64_t lines_before = 0;  // in all files
-  GrowingBuffer buffer;       // kLinePadding bytes behind `size` are readable
+  size_t file = 0;          // index of the input
+  uint64_t first_line = 1;  // its number in the file, from 1
+  bool too_long = false;    // stands for a line that was skipped because of its length; `size` is 0
+  GrowingBuffer buffer;     // kLinePadding bytes behind `size` are readable
   size_t size = 0;
 
   std::string_view text() const { return {buffer.data(), size}; }
@@ -43,34 +43,39 @@ struct LineBatch {
 // Lines end at LF, CR LF or CR, as in Python's text mode. Not thread-safe.
 class LineBatches {
  public:
-  // The `files` are read one after the other; *.gz and *.zst are decompressed. A line has at most `max_line` bytes.
-  // Once `stop` is set (it may be null), reading ends with INTERRUPTED.
-  LineBatches(std::vector<std::string> files, size_t batch_bytes, size_t max_line,
-              const std::atomic<bool>* stop = nullptr);
+  struct Options {
+    size_t batch_bytes = 1 << 20;
+    size_t max_line = size_t{32} << 20;  // a line has at most this many bytes
+    bool skip_long = false;              // a longer one is skipped
+    SourceOptions source;
+  };
+
+  // The `files` are read one after the other, as OpenSource does.
+  LineBatches(std::vector<std::string> files, Options options);
   ~LineBatches();
 
   // Gets the next lines, all of one file: about batch_bytes, or one line if that is longer. Returns false at the end.
-  // NOT_FOUND (INPUT_UNREADABLE): a file cannot be read, or is damaged. INVALID_ARGUMENT (BAD_JSON_LINE): a line is
-  // longer than max_line; its metadata name file and line. Then little more than max_line was read of it.
+  // BAD_JSON_LINE: a line is longer than max_line, and such lines are not skipped; the metadata name file and line.
+  // Then little more than max_line was read of it. Else as OpenSource and ByteSource::Read.
   absl::StatusOr<bool> Next(LineBatch& batch);
 
+  // Returns the error of a line that is longer than max_line, without its file and number.
+  absl::Status TooLong() const;
+
   const std::vector<std::string>& files() const { return files_; }
-  // Returns how many bytes were given out so far.
-  uint64_t bytes() const { return bytes_; }
 
  private:
   struct Source;
 
   absl::Status Open();
-  absl::Status TooLong() const;
+  // Gives the batch for the line with which its buffer begins, and drops the line. The buffer has `size` bytes.
+  absl::Status GiveTooLong(LineBatch& batch, size_t size);
 
   std::vector<std::string> files_;
-  size_t batch_bytes_;
-  size_t max_line_;
-  const std::atomic<bool>* stop_;
+  const Options options_;
   std::unique_ptr<Source> source_;
   size_t file_ = 0;
-  uint64_t line_ = 1, lines_ = 0, bytes_ = 0;
+  uint64_t line_ = 1;
   std::string carry_;  // bytes that were read and whose line has not ended
 };
 

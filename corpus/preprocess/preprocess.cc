@@ -1,6 +1,8 @@
 #include "corpus/preprocess/preprocess.h"
 
 #include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
+#include "corpus/io/open_source.h"
 #include "corpus/io/ordered_work.h"
 #include "corpus/io/output_file.h"
 #include "corpus/preprocess/line_batches.h"
@@ -19,10 +22,45 @@ namespace {
 // Each worker may be this many batches ahead of the writer.
 constexpr uint64_t kBatchesPerWorker = 3;
 
+// The bad lines of a batch. Most of many have few causes, so each of these is kept once.
+class BadLines {
+ public:
+  void Add(uint64_t line, const absl::Status& status) {
+    const auto [cause, is_new] =
+        numbers_.try_emplace(std::string(status.message()), static_cast<uint32_t>(numbers_.size()));
+    lines_.push_back({line, cause->second});
+  }
+  uint64_t size() const { return lines_.size(); }
+
+  absl::Status Write(const std::string& file, OutputFile& output) const {
+    // A name that is no UTF-8 gets U+FFFD.
+    const auto quoted = [](const std::string& text) {
+      return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    };
+    std::vector<std::string> causes(numbers_.size());
+    for (const auto& [cause, number] : numbers_) causes[number] = quoted(cause);
+    const std::string name = quoted(file);
+    for (const Entry& entry : lines_) {
+      CAIRN_RETURN_IF_ERROR(output.Append(
+          absl::StrCat("{\"file\": ", name, ", \"line\": ", entry.line, ", \"cause\": ", causes[entry.cause], "}\n")));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Entry {
+    uint64_t line;
+    uint32_t cause;
+  };
+  std::vector<Entry> lines_;
+  std::map<std::string, uint32_t> numbers_;
+};
+
 struct EncodedBatch {
-  uint64_t documents_before = 0;
+  size_t file = 0;
   uint64_t input_bytes = 0;
   std::vector<EncodedDocuments> keys;
+  BadLines bad;
 };
 
 absl::Status Check(const PreprocessOptions& options) {
@@ -42,10 +80,15 @@ absl::Status Check(const PreprocessOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status EncodeBatch(const LineBatch& batch, const std::string& file, DocumentEncoder& encoder, EncodedBatch& out) {
+absl::Status EncodeBatch(const LineBatch& batch, const std::string& file, bool skip_bad_lines, DocumentEncoder& encoder,
+                         EncodedBatch& out) {
   uint64_t line_number = batch.first_line;
   return ForEachLine(batch.text(), [&](std::string_view line) {
     absl::Status status = encoder.Encode(line, out.keys);
+    if (skip_bad_lines && HasReason(status, Reason::kBadJsonLine)) {
+      out.bad.Add(line_number, status);
+      status = absl::OkStatus();
+    }
     if (!status.ok()) {
       status = Annotate(status, absl::StrCat(file, ": line ", line_number),
                         {{"file", file}, {"line", std::to_string(line_number)}});
@@ -55,7 +98,28 @@ absl::Status EncodeBatch(const LineBatch& batch, const std::string& file, Docume
   });
 }
 
+// Gives the files of the output their names: all, or none.
+absl::Status Finish(const std::vector<std::unique_ptr<PartitionedWriter>>& writers, OutputFile* bad_lines,
+                    const PreprocessOptions& options) {
+  std::vector<std::string> done;
+  absl::Status status;
+  if (bad_lines != nullptr) {
+    CAIRN_RETURN_IF_ERROR(bad_lines->Commit());
+    done.push_back(BadLinesPath(options));
+  }
+  for (size_t i = 0; i < writers.size() && status.ok(); ++i) {
+    status = writers[i]->Finish();
+    const std::string prefix = PrefixOfKey(options, options.keys[i]);
+    done.insert(done.end(), {IdxPath(prefix), BinPath(prefix)});
+  }
+  // The pairs of other keys are whole, but the call as a whole has failed.
+  if (!status.ok()) RemoveReplaced(std::span(done)).IgnoreError();  // the failure is told already
+  return status;
+}
+
 }  // namespace
+
+std::string BadLinesPath(const PreprocessOptions& options) { return options.output_prefix + "_bad_lines.log"; }
 
 std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key) {
   return absl::StrCat(options.output_prefix, "_", key, options.new_splitter ? "_sentence" : "_document");
@@ -76,13 +140,27 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
     report.keys.push_back(std::move(info));
   }
 
+  std::unique_ptr<OutputFile> bad_lines;
+  if (options.skip_bad_lines) {
+    CAIRN_ASSIGN_OR_RETURN(bad_lines, OutputFile::Create(BadLinesPath(options), {.stop = options.interrupted}));
+  }
+
   std::vector<std::unique_ptr<DocumentEncoder>> encoders;
+  encoders.reserve(static_cast<size_t>(options.workers));
   for (int i = 0; i < options.workers; ++i) {
     encoders.push_back(std::make_unique<DocumentEncoder>(options.keys, tokenizer, framing,
                                                          options.new_splitter ? options.new_splitter() : nullptr));
   }
 
-  LineBatches batches(options.inputs, options.batch_bytes, options.max_line, options.interrupted);
+  LineBatches::Options reading = {
+      .batch_bytes = options.batch_bytes, .max_line = options.max_line, .skip_long = options.skip_bad_lines};
+  // This reads through the page cache, so the kernel reads ahead while the workers encode.
+  reading.source = {.direct = false,
+                    .stop = options.interrupted,
+                    .file_bytes = options.file_bytes,
+                    .columns = options.keys,
+                    .table_readers = TableReadersFor(options.workers)};
+  LineBatches batches(options.inputs, reading);
   PreprocessProgress progress;
   OrderedSteps<LineBatch, EncodedBatch> steps;
   steps.next = [&](LineBatch& batch) -> absl::StatusOr<bool> {
@@ -93,41 +171,39 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
   };
   steps.cost = [&](const LineBatch& batch) { return std::max<uint64_t>(batch.size, options.batch_bytes); };
   steps.work = [&](int thread, LineBatch& batch) -> absl::StatusOr<EncodedBatch> {
-    EncodedBatch out{batch.lines_before, batch.size, std::vector<EncodedDocuments>(options.keys.size())};
-    CAIRN_RETURN_IF_ERROR(EncodeBatch(batch, batches.files()[batch.file], *encoders[static_cast<size_t>(thread)], out));
+    EncodedBatch out{batch.file, batch.size, std::vector<EncodedDocuments>(options.keys.size()), {}};
+    if (batch.too_long) out.bad.Add(batch.first_line, batches.TooLong());
+    CAIRN_RETURN_IF_ERROR(EncodeBatch(batch, batches.files()[batch.file], options.skip_bad_lines,
+                                      *encoders[static_cast<size_t>(thread)], out));
     batch.buffer.Reserve(options.batch_bytes, 0);  // that of a long line would stay until this thread's next batch
     return out;
   };
   steps.deliver = [&](EncodedBatch batch) -> absl::Status {
     for (size_t i = 0; i < batch.keys.size(); ++i) {
-      CAIRN_RETURN_IF_ERROR(writers[i]->Add(batch.documents_before, batch.keys[i]));
+      CAIRN_RETURN_IF_ERROR(writers[i]->Add(progress.documents, batch.keys[i]));
       progress.tokens += batch.keys[i].ids.size();
     }
     progress.documents += batch.keys[0].document_sequences.size();
-    progress.input_bytes += batch.input_bytes;
+    report.input_bytes += batch.input_bytes;
+    if (batch.bad.size() > 0) {
+      progress.bad_lines += batch.bad.size();
+      CAIRN_RETURN_IF_ERROR(batch.bad.Write(batches.files()[batch.file], *bad_lines));
+    }
     if (options.progress) options.progress(progress);
     return absl::OkStatus();
   };
   const auto window = kBatchesPerWorker * static_cast<uint64_t>(options.workers) * options.batch_bytes;
   CAIRN_RETURN_IF_ERROR((OrderedWork<LineBatch, EncodedBatch>(options.workers, window, std::move(steps)).Run()));
 
+  CAIRN_RETURN_IF_ERROR(Finish(writers, bad_lines.get(), options));
   for (size_t i = 0; i < writers.size(); ++i) {
-    absl::Status status = writers[i]->Finish();
-    if (!status.ok()) {
-      // The pairs of other keys are whole, but the call as a whole has failed, so they are removed.
-      for (size_t done = 0; done < i; ++done) {
-        const std::string& prefix = report.keys[done].prefix;
-        RemoveReplaced({{IdxPath(prefix), BinPath(prefix)}}).IgnoreError();  // the failure is told already
-      }
-      return status;
-    }
     const IndexedWriter& writer = writers[i]->writer();
     report.keys[i].documents = writer.documents();
     report.keys[i].sequences = writer.sequences();
     report.keys[i].tokens = writer.tokens();
   }
   report.documents = progress.documents;
-  report.input_bytes = progress.input_bytes;
+  report.bad_lines = progress.bad_lines;
   return report;
 }
 

@@ -74,7 +74,7 @@ absl::StatusOr<InputFile> DescribeObject(ObjectStores& stores, InputFile input) 
   }
   input.compression = CompressionOf(input.path);
   input.rereadable = input.object = true;
-  input.seekable = input.compression == Compression::kNone;
+  input.seekable = IsReadAsItIs(input.path);
   input.size = known->bytes;
   input.identity = known->identity;
   return CheckedSize(std::move(input));
@@ -90,7 +90,7 @@ absl::StatusOr<InputFile> Describe(const std::string& path) {
   if (access(path.c_str(), R_OK) != 0) return InputError("open", path, errno);
   input.compression = CompressionOf(path);
   input.rereadable = S_ISREG(found.st_mode);
-  input.seekable = input.rereadable && input.compression == Compression::kNone;
+  input.seekable = input.rereadable && IsReadAsItIs(path);
   input.size = input.rereadable ? static_cast<uint64_t>(found.st_size) : 0;
   input.modified_ns = found.st_mtim.tv_sec * 1'000'000'000 + found.st_mtim.tv_nsec;
   return CheckedSize(std::move(input));

@@ -112,7 +112,7 @@ uint64_t SampleLineBytes(const ShuffleJob& job) {
 // Divides the memory that the budget leaves. `object_parts` is that of an output in an object store, else 0.
 absl::Status Plan(ShuffleJob& job, int object_parts) {
   const bool compressed = std::any_of(job.inputs.begin(), job.inputs.end(),
-                                      [](const InputFile& input) { return input.compression != Compression::kNone; });
+                                      [](const InputFile& input) { return input.rereadable && !input.seekable; });
   const bool piped =
       std::any_of(job.inputs.begin(), job.inputs.end(), [](const InputFile& i) { return !i.rereadable; });
   const bool objects =
@@ -129,12 +129,13 @@ absl::Status Plan(ShuffleJob& job, int object_parts) {
     // A decompression window of 8 MiB for each reader is what the tools' usual levels need; it is larger where there is
     // room.
     threads = static_cast<int>(std::clamp<uint64_t>(job.options.memory / (uint64_t{32} << 20), 1, threads));
-    const bool zstd = std::any_of(job.inputs.begin(), job.inputs.end(),
-                                  [](const InputFile& input) { return input.compression == Compression::kZstd; });
+    const bool windows = std::any_of(job.inputs.begin(), job.inputs.end(), [](const InputFile& input) {
+      return input.compression == Compression::kZstd || input.compression == Compression::kXz;
+    });
     const uint64_t room =
         std::clamp<uint64_t>(job.options.memory / 8 / static_cast<uint64_t>(threads), 8 << 20, 128 << 20);
-    const uint64_t window = zstd ? room : 0;
-    if (zstd) job.source.max_window = window;
+    const uint64_t window = windows ? room : 0;
+    if (windows) job.source.max_window = window;
     reserved += (window + kDecoderMemory) * static_cast<uint64_t>(threads);
   }
   if (objects) {
@@ -153,7 +154,7 @@ absl::Status Plan(ShuffleJob& job, int object_parts) {
   input.region_bytes = RoundUpToIo(std::min(budget - reserved, job.options.memory)) - kIoAlignment;
   input.threads = threads;
   for (const InputFile& file : job.inputs) {
-    input.text_bytes += file.compression == Compression::kNone ? file.size : file.size * kGuessedRatio;
+    input.text_bytes += file.seekable || !file.rereadable ? file.size : file.size * kGuessedRatio;
   }
   if (piped) input.text_bytes = std::max<uint64_t>(input.text_bytes, 64 * input.region_bytes);
   job.progress->bytes_total = compressed || piped ? 0 : input.text_bytes;
@@ -178,6 +179,7 @@ std::string Fingerprint(const ShuffleJob& job, const std::string& header) {
   digester.Add(static_cast<uint64_t>(options.compression)).Add(options.header_lines).Add(header);
   digester.Add(static_cast<uint64_t>(static_cast<unsigned char>(options.separator))).Add(options.range_bytes);
   digester.Add(fs::absolute(options.output).string());
+  for (const std::string& column : options.columns) digester.Add(column);
   for (const InputFile& input : job.inputs) {
     digester.Add(input.object ? input.path : fs::absolute(input.path).string());
     digester.Add(input.size).Add(static_cast<uint64_t>(input.modified_ns));
@@ -239,6 +241,8 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   job.progress = progress != nullptr ? progress : &unseen;
   job.source.direct = options.direct;
   job.source.stop = &stop;
+  job.source.columns = options.columns;
+  job.source.table_readers = TableReadersFor(options.threads);
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
   job.options.output = place.path;
   if (options.temp_dir.empty()) job.options.temp_dir = ScratchDirectoryFor(place.path);

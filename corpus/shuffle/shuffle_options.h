@@ -30,7 +30,8 @@ struct ShuffleOptions {
   Compression compression = Compression::kNone;
   uint64_t header_lines = 0;  // header lines of every input, with which every output file begins
   char separator = '\n';
-  bool direct = true;  // uses O_DIRECT where the file system allows it
+  std::vector<std::string> columns;  // of Parquet and Arrow files; if empty, all
+  bool direct = true;                // uses O_DIRECT where the file system allows it
   // With `resume`, about this many bytes of work are lost at most.
   uint64_t checkpoint_bytes = uint64_t{1} << 30;
   // Plain files are read in ranges of at least this size.

@@ -216,6 +216,8 @@ def test_compressed_and_json_lines_are_the_same_text(tmp_path):
     assert train(tmp_path / "text.gz", tmp_path / "out", 800) == expected
     subprocess.run(["zstd", "-q", tmp_path / "plain", "-o", tmp_path / "text.zst"], check=True)
     assert train(tmp_path / "text.zst", tmp_path / "out", 800) == expected
+    subprocess.run(["xz", "-k", tmp_path / "plain"], check=True)
+    assert train(tmp_path / "plain.xz", tmp_path / "out", 800) == expected
 
     for name, key in (("text.jsonl", None), ("other", "body")):
         with open(tmp_path / name, "w") as f:

@@ -1,6 +1,7 @@
 """`cairn corpus preprocess` against Megatron-LM's procedure on the live libraries (preprocess_peer.py)."""
 import gzip
 import json
+import lzma
 import random
 import signal
 import subprocess
@@ -170,9 +171,11 @@ def test_compressed_input(tmp_path, vocab):
     source = write_jsonl(tmp_path / "in.jsonl", documents(random.Random(6), 300))
     whole = source.read_bytes()
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(whole[:5000]) + gzip.compress(whole[5000:]))
+    (tmp_path / "in.jsonl.xz").write_bytes(lzma.compress(whole[:5000]) + b"\0" * 8 +
+                                           lzma.compress(whole[5000:], check=lzma.CHECK_SHA256, preset=9) + b"\0" * 4)
     subprocess.run(["zstd", "-q", source], check=True)
     preprocess([source], tmp_path / "peer", BertPeer(vocab, False))
-    for suffix in (".gz", ".zst"):
+    for suffix in (".gz", ".xz", ".zst"):
         cairn_preprocess("--input", f"{source}{suffix}", "--output-prefix", tmp_path / "ours", "--tokenizer-type",
                          "BertWordPieceCase", "--vocab-file", vocab)
         assert_same_pairs(tmp_path / "peer", tmp_path / "ours")

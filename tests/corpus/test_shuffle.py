@@ -4,6 +4,7 @@ import collections
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import pathlib
 import random
@@ -67,6 +68,7 @@ def text(tmp_path_factory):
     with gzip.open(str(path) + ".gz", "wb", compresslevel=1) as file:
         file.write(path.read_bytes())
     subprocess.run(["zstd", "-q", "-1", str(path)], check=True)
+    subprocess.run(["xz", "-k", "-0", str(path)], check=True)
     shuffle(path, "--output", directory / "expected", "--seed", 9)
     return path
 
@@ -75,7 +77,7 @@ def test_one_seed_one_output(text, tmp_path):
     expected = digest(text.with_name("expected"))
     data = lines_of(text.read_bytes())
     assert collections.Counter(lines_of(text.with_name("expected").read_bytes())) == collections.Counter(data)
-    inputs = [text, text.with_name("a.txt.gz"), text.with_name("a.txt.zst")]
+    inputs = [text, text.with_name("a.txt.gz"), text.with_name("a.txt.zst"), text.with_name("a.txt.xz")]
     for source in inputs:
         budgets = (("32MiB", 1), ("40MiB", 4), ("200MiB", 2))
         for memory, threads in budgets if source == text else budgets[1:2]:
@@ -264,6 +266,25 @@ def test_damaged_input_and_existing_output(tmp_path):
     (tmp_path / "a.gz").write_bytes(whole + whole + b"\0" * 512)
     shuffle(tmp_path / "a.gz", "--output", tmp_path / "o")
     assert leftovers(tmp_path, "a.gz", "o") == []
+
+
+def test_damaged_xz(tmp_path):
+    data = random.Random(1).randbytes(100_000)
+    whole = lzma.compress(data)
+    for damaged in (whole[:-10], whole[:12], whole[:5000] + b"\0" * 9 + whole[5009:], whole + b"garbage",
+                    whole + b"\0" * 3, b"text", whole[:9] + b"\x0f" + whole[10:]):
+        (tmp_path / "a.xz").write_bytes(damaged)
+        result = shuffle(tmp_path / "a.xz", "--output", tmp_path / "o", check=False)
+        assert result.returncode == 1 and b"a.xz" in result.stderr, result.stderr
+    # Its dictionary needs more than the budget leaves.
+    (tmp_path / "a.xz").write_bytes(lzma.compress(data, preset=9))
+    result = shuffle(tmp_path / "a.xz", "--output", tmp_path / "o", "--memory", "40MiB", check=False)
+    assert result.returncode == 1 and b"MEMORY_LIMIT" in result.stderr and b"a.xz" in result.stderr, result.stderr
+    shuffle(tmp_path / "a.xz", "--output", tmp_path / "o")
+    assert collections.Counter(lines_of((tmp_path / "o").read_bytes())) == collections.Counter(lines_of(data))
+    (tmp_path / "a.xz").write_bytes(b"")
+    shuffle(tmp_path / "a.xz", "--output", tmp_path / "o")
+    assert (tmp_path / "o").read_bytes() == b"" and leftovers(tmp_path, "a.xz", "o") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
