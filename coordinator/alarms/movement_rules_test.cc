@@ -136,6 +136,15 @@ TEST_F(ExpertsTest, ARouterThatChangesAlone) {
   ExpectOne(Save(), alarm::kJump, {"model.mlp.router.weight"});
 }
 
+// One weight goes on in one direction, and the others do not.
+TEST_F(MovementRulesTest, AWeightThatDriftsForLong) {
+  Go();
+  training_.step_size = 0.002f;
+  for (int i = 0; i < 100; ++i) training_.Train();
+  for (float& value : training_["model.layers.4.weight"]) value += 1;
+  EXPECT_EQ(Save(), None());
+}
+
 // Nothing counts the steps, and other weights tell how long it was.
 TEST_F(MovementRulesTest, SavesFarApartWithoutCounts) {
   for (int layer = 0; layer < Training::kLayers; ++layer) {
