@@ -105,11 +105,14 @@ class Past:
         return self.state.tensors[name].element_size() < 4
 
     def stood_out(self, name: str) -> bool:
-        """Returns whether the tensor moved less and less before, or had moved very far."""
+        """Returns whether the tensor moved less before than it had moved, so that it may have come to rest by itself.
+
+        Alarms have estimates of how far tensors move, so this is told with a margin.
+        """
         movement = 0.0
         for each in self._movements.of[name][1:self._number]:
             movement = max(each or 0.0, 0.9 * movement)
-        return (self._movements.of[name][self._number - 1] or 0.0) < 0.6 * movement
+        return (self._movements.of[name][self._number - 1] or 0.0) < 0.8 * movement
 
     def trained_as_much(self) -> bool:
         """Returns whether most weights move as far as before, or have a count of their steps."""
@@ -189,6 +192,7 @@ def stale_weight(random, past):
 def same_again(random, past):
     if past.rests or past.saves_of_run < 5:
         raise NotHere
+    all_of(past.known(sorted(past.before.tensors)))
     return Fault({"same_step"}, [], past.before, lambda rank, part: part_of(past.before, rank, 2))
 
 
