@@ -114,8 +114,9 @@ constexpr double kNegativeDistance = 0.9;
 // So many of one shape are compared with each other.
 constexpr size_t kMostCompared = 1024;
 
-// Returns how much farther than ever before the weight in the middle has moved; 1 if it has not. With more training
-// between two saves, or a higher rate, all weights move farther; where all moments rest, there was no training.
+// Returns how much farther than ever before the weight in the middle has moved, or how much more steps there were if
+// that is more; 1 if neither. With more training between two saves, or a higher rate, all weights move farther; where
+// all moments rest, there was no training.
 double Usual(const StatePairs& states, const std::vector<size_t>& weights) {
   bool moments = false, training = false;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
@@ -130,7 +131,7 @@ double Usual(const StatePairs& states, const std::vector<size_t>& weights) {
     const double movement = static_cast<double>(states.tensors[i].before->history.movement);
     if (movement > 0) ratios.push_back(states.tensors[i].distance / movement);
   }
-  return std::max(1.0, Median(std::move(ratios)).value_or(1));
+  return std::max({1.0, Median(std::move(ratios)).value_or(1), states.counted.value_or(1)});
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ TEST_F(MovementRulesTest, AFlippedBitOfAnExponent) {
 // More training lies between two saves than ever before.
 TEST_F(MovementRulesTest, SavesAtUnevenDistances) {
   Go(12);
-  for (int i = 0; i < 2000; ++i) training_.Train();
+  training_.step_size = 0.1f;
+  for (int i = 0; i < 60; ++i) training_.Train();
   EXPECT_EQ(Save(), None());
 }
 
@@ -133,6 +134,27 @@ TEST_F(ExpertsTest, ARouterThatChangesAlone) {
   training_.Train();
   SwapRows();
   ExpectOne(Save(), alarm::kJump, {"model.mlp.router.weight"});
+}
+
+// One weight goes on in one direction, and the others do not.
+TEST_F(MovementRulesTest, AWeightThatDriftsForLong) {
+  Go();
+  training_.step_size = 0.002f;
+  for (int i = 0; i < 100; ++i) training_.Train();
+  for (float& value : training_["model.layers.4.weight"]) value += 1;
+  EXPECT_EQ(Save(), None());
+}
+
+// Nothing counts the steps, and other weights tell how long it was.
+TEST_F(MovementRulesTest, SavesFarApartWithoutCounts) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight.step");
+  }
+  Go();
+  training_.step_size = 0.07f;
+  for (int i = 0; i < 40; ++i) training_.Train();
+  std::ranges::reverse(training_["model.layers.4.weight"]);
+  EXPECT_EQ(Save(), None());
 }
 
 // All weights are wrong.

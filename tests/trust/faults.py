@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import random
 import re
 from collections.abc import Callable
 
+import reference
 import torch
 from saver import Change, part_of
 from trainings import State
@@ -63,6 +66,21 @@ class Movements:
         return float((now.double() - was.double()).norm() / max(was.double().norm(), now.double().norm()))
 
 
+    @functools.cache  # noqa: B019
+    def _numbers(self, name: str, number: int) -> dict:
+        return reference.numbers(self.states[number].tensors[name].double().numpy())
+
+    def estimate(self, name: str, number: int) -> float:
+        """Returns how far a tensor has moved, as alarms estimate it."""
+        if not self.of[name][number]:
+            return 0.0
+        was, now = self._numbers(name, number - 1), self._numbers(name, number)
+        norms = [math.sqrt(each["sum_squares"]) for each in (was, now)]
+        elements = self.states[number].tensors[name].numel()
+        return max(math.dist(was["sketches"], now["sketches"]), abs(norms[0] - norms[1]),
+                   abs(was["sum"] - now["sum"]) / math.sqrt(elements)) / max(norms)
+
+
 class Past:
     """A training up to the state into which a fault is planted.
 
@@ -105,11 +123,11 @@ class Past:
         return self.state.tensors[name].element_size() < 4
 
     def stood_out(self, name: str) -> bool:
-        """Returns whether the tensor moved less and less before, or had moved very far."""
+        """Returns whether the tensor moved less than it had moved before, so that it may come to rest by itself."""
         movement = 0.0
-        for each in self._movements.of[name][1:self._number]:
-            movement = max(each or 0.0, 0.9 * movement)
-        return (self._movements.of[name][self._number - 1] or 0.0) < 0.6 * movement
+        for number in range(1, self._number):
+            movement = max(self._movements.estimate(name, number), 0.9 * movement)
+        return self._movements.estimate(name, self._number - 1) < 0.52 * movement
 
     def trained_as_much(self) -> bool:
         """Returns whether most weights move as far as before, or have a count of their steps."""
@@ -189,6 +207,7 @@ def stale_weight(random, past):
 def same_again(random, past):
     if past.rests or past.saves_of_run < 5:
         raise NotHere
+    all_of(past.known(sorted(past.before.tensors)))
     return Fault({"same_step"}, [], past.before, lambda rank, part: part_of(past.before, rank, 2))
 
 
@@ -333,7 +352,7 @@ def old_weights(random, past):
     stale = all_of([name for name in past.steady(past.weights())
                     if past.steady([each for each in past.moments(".exp_avg", ".momentum_buffer", ".exp_avg_sq")
                                     if each.startswith(f"optimizer.state.{name.removeprefix('model.')}.")])], 2)
-    if sum(map(past.stood_out, stale)) * 8 > len(stale):
+    if sum(map(past.stood_out, stale)) * 5 > len(stale):
         raise NotHere
     names = [name for name in past.state.tensors if name.startswith("model.")]
     return Fault({"stale_tensor"}, [], with_old(past, names))

@@ -54,7 +54,7 @@ def history_of(root, name: str) -> list:
     return states
 
 
-TRAINING_OF = {"doubled": "mixture", "transposed": "dense", "exchanged_moments": "settled",
+TRAINING_OF = {"doubled": "mixture", "transposed": "dense", "exchanged_moments": "settled", "old_weights": "settled",
                "old_averages": "moving_average", "old_statistics": "batch_norm", "batches_anew": "batch_norm",
                "parted": "tied"}
 

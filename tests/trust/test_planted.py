@@ -53,6 +53,7 @@ ONLY_IN = {
     "exchanged_moments": {"settled"},
 }
 
+
 @functools.cache
 def states(name: str) -> list[State]:
     return list(itertools.islice(states_of(name), END))

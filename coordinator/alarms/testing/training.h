@@ -132,6 +132,12 @@ class AlarmsTest : public ::testing::Test {
     std::map<std::string, std::string> found;
     for (const Alarm& alarm : FindAlarms(has_before_ ? &before_ : nullptr, now)) {
       EXPECT_TRUE(found.emplace(alarm.kind, alarm.message).second) << alarm.kind;
+      const std::string steps = "(steps " + std::to_string(step_ - 1) + " and " + std::to_string(step_) + " compared)";
+      EXPECT_TRUE(alarm.message.ends_with(steps)) << alarm.message;
+      // An object such as a loader is of all ranks.
+      const bool ranks = alarm.message.find("written by") != std::string::npos ||
+                         alarm.message.find("wrote") != std::string::npos || alarm.kind == alarm::kCounterStopped;
+      EXPECT_TRUE(ranks) << alarm.message;
     }
     before_ = std::move(now);
     has_before_ = true;
