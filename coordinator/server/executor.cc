@@ -226,7 +226,7 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   if (!changed.ok()) return changed;
   if (deletion != nullptr) {
     const std::optional<MirrorStep> seen = mirror_->view().Find(job, deletion->step);
-    changed->mirror_follows = seen.has_value() && seen->mirrored != 0;
+    changed->mirror_follows = seen.has_value() && seen->unwanted();
   }
   std::vector<int64_t> steps;
   if (pin != nullptr) steps.push_back(pin->step);

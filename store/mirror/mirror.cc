@@ -99,7 +99,7 @@ void Mirror::Look(const std::string& job, const std::vector<int64_t>& steps) {
 
 void Mirror::NoteDeleted(const std::string& job, const std::vector<StoredAttempt>& deleted) {
   for (const StoredAttempt& attempt : deleted) {
-    view_.NoteDeleted(job, attempt.step, attempt.attempt, attempt.deleted_by_rules, clock_.SteadyNow());
+    view_.NoteDeleted(job, attempt, clock_.SteadyNow());
   }
 }
 

@@ -26,7 +26,7 @@ struct CopyRests {
   absl::Duration damaged_step;
 };
 
-// For one thread, but for Interrupt.
+// For one thread, but for Interrupt and Stop.
 class MirrorCopier {
  public:
   // `place` is held by another thread. Whoever begins to copy a step has the one turn of `turns`. All references must

@@ -98,8 +98,9 @@ bool MirrorJob::Apply(const Change& change, MirrorRecords& records) {
   const bool stands = attempt != step->attempts.end() && attempt->attempt == change.attempt.attempt;
   if (change.at_root) {
     if (!stands) return false;
-    attempt->deleted = true;
-    attempt->deleted_by_rules = change.attempt.deleted_by_rules;
+    const bool directory = attempt->directory;
+    *attempt = change.attempt;
+    attempt->directory = directory;
   } else if (stands) {
     *attempt = change.attempt;
   } else {
@@ -115,13 +116,9 @@ void MirrorJob::Take(Change change) {
   Join(now);
 }
 
-void MirrorJob::NoteDeleted(int64_t step, uint32_t attempt, bool by_rules, absl::Time now) {
-  StoredAttempt deleted;
-  deleted.step = step;
-  deleted.attempt = attempt;
-  deleted.deleted_by_rules = by_rules;
-  NoteChanged(step, now);
-  Take({step, std::move(deleted), /*at_root=*/true, now});
+void MirrorJob::NoteDeleted(const StoredAttempt& deleted, absl::Time now) {
+  NoteChanged(deleted.step, now);
+  Take({deleted.step, deleted, /*at_root=*/true, now});
 }
 
 void MirrorJob::NoteCopied(int64_t step, absl::Time now) {

@@ -54,8 +54,8 @@ class MirrorJob {
     all_by_ = std::min(all_by_, time);
     LookBy(time);
   }
-  // The root has lost this commit, at `now`: a person has deleted it, or rules have.
-  void NoteDeleted(int64_t step, uint32_t attempt, bool by_rules, absl::Time now);
+  // The root has lost this commit, at `now`: a person has deleted it, or rules have. `deleted` is its record.
+  void NoteDeleted(const StoredAttempt& deleted, absl::Time now);
   // The mirror has the root's commit of the step, whole, at `now`.
   void NoteCopied(int64_t step, absl::Time now);
   // The attempt cannot be copied at `now`. It is tried again after `rest`, and after twice as long each further time,

@@ -39,7 +39,9 @@ TEST_F(MirrorJobTest, ToRead_OnlyWhatHasChangedSinceItWasRead) {
   ReadAll(1, {1, 2, 3}, {1, 2, 3});
   EXPECT_EQ(job_.ToRead(At(2)), Steps{});
   job_.NoteChanged(7, At(2));
-  job_.NoteDeleted(2, 1, /*by_rules=*/true, At(3));
+  StoredAttempt deleted = Committed(2).attempts[0];
+  deleted.deleted = deleted.deleted_by_rules = true;
+  job_.NoteDeleted(deleted, At(3));
   EXPECT_EQ(job_.ToRead(At(4)), (Steps{2, 7}));
   job_.Note({At(3), Steps{2, 7}, {{Committed(7)}, {}}}, At(4));
   EXPECT_EQ(job_.ToRead(At(4)), Steps{2}) << "it has changed when the reading had begun";

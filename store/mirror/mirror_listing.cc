@@ -12,15 +12,16 @@ namespace cairn {
 namespace {
 
 // Says what a step is that the root has no more, and of which the mirror has a commit that the root never had.
-absl::Status OtherThere(const std::string& job, int64_t step, const std::string& address) {
+absl::Status OtherThere(const std::string& job, int64_t step, bool by_number, const std::string& address) {
   const std::string name = absl::StrCat(job, "@", step);
-  return MakeError(Reason::kStepCommitted,
-                   absl::StrCat("the mirror ", address, " has another checkpoint than the one that was ", name,
-                                " at the root, so no load takes it"),
-                   {{"job", job},
-                    {"step", absl::StrCat(step)},
-                    {"next", absl::StrCat("To look at it, give --root ", address,
-                                          ". To delete it there: `cairn delete ", name, "`.")}});
+  return MakeError(
+      Reason::kStepCommitted,
+      absl::StrCat("the mirror ", address, by_number ? " may have" : " has",
+                   " another checkpoint than the one that was ", name, " at the root, so no load takes it"),
+      {{"job", job},
+       {"step", absl::StrCat(step)},
+       {"next",
+        absl::StrCat("To look at it, give --root ", address, ". To delete it there: `cairn delete ", name, "`.")}});
 }
 
 }  // namespace
@@ -56,9 +57,10 @@ std::vector<v1::Checkpoint> ListOnlyThere(const MirrorJob& seen, const std::stri
   }
   for (const auto& [number, step] : seen.useless_there()) {
     v1::Checkpoint& entry = made.emplace_back(ListedCheckpoint(job, step, seen.lineage()));
-    if (!seen.Find(number)->other_there) continue;
+    const MirrorStep& known = *seen.Find(number);
+    if (!known.other_there) continue;
     entry.set_state(v1::Phase::SUPERSEDED);
-    *entry.mutable_error() = StatusToProto(OtherThere(job, number, address));
+    *entry.mutable_error() = StatusToProto(OtherThere(job, number, known.by_number, address));
   }
   for (v1::Checkpoint& entry : made) entry.mutable_mirror()->set_state(v1::MirroredCheckpoint::ONLY_THERE);
   std::sort(made.begin(), made.end(),

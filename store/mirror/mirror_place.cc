@@ -53,14 +53,32 @@ absl::StatusOr<bool> MirrorPlace::IsOurs(Storage& storage) {
                                           ", start the coordinator again, and it makes the mirror anew.")}});
 }
 
+absl::StatusOr<std::unique_ptr<Storage>> MirrorPlace::OpenOnce() {
+  CAIRN_ASSIGN_OR_RETURN(const bool was_made, WasMade());
+  return open_(/*create=*/!was_made);
+}
+
 absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> MirrorPlace::Opened() {
   MutexLock lock(open_mutex_);
   if (side_ == nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(const bool was_made, WasMade());
-    CAIRN_ASSIGN_OR_RETURN(auto storage, open_(/*create=*/!was_made));
+    CAIRN_ASSIGN_OR_RETURN(auto storage, OpenOnce());
     side_ = std::make_shared<Side>(std::move(storage));
   }
   return side_;
+}
+
+absl::StatusOr<std::shared_ptr<MirrorPlace::Side>> MirrorPlace::OpenedNow() {
+  {
+    MutexLock lock(open_mutex_);
+    const bool is_first = watch_ == nullptr;
+    if (is_first) {
+      CAIRN_ASSIGN_OR_RETURN(watch_, OpenOnce());
+    }
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t refreshed, watch_->Refresh());
+    if (is_first || refreshed != refreshed_) side_ = nullptr;
+    refreshed_ = refreshed;
+  }
+  return Opened();
 }
 
 absl::StatusOr<bool> MirrorPlace::BelongsTo(Storage& storage, const std::string& address, const std::string& root) {
@@ -115,10 +133,9 @@ absl::StatusOr<std::shared_ptr<const MirrorPlace::Held>> MirrorPlace::Hold() {
 }
 
 absl::StatusOr<std::shared_ptr<const MirrorPlace::Held>> MirrorPlace::Take() {
-  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<Side> side, Opened());
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<Side> side, OpenedNow());
   Storage& storage = *side->storage;
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t refreshed, storage.Refresh());
-  if (std::shared_ptr<const Held> standing = held(); standing != nullptr && standing->refreshed == refreshed) {
+  if (std::shared_ptr<const Held> standing = held(); standing != nullptr && standing->side == side) {
     const absl::Status checked = standing->lock->Check();
     if (checked.ok()) return standing;
     if (!HasReason(checked, Reason::kRootInUse)) return checked;
@@ -127,7 +144,6 @@ absl::StatusOr<std::shared_ptr<const MirrorPlace::Held>> MirrorPlace::Take() {
   CAIRN_ASSIGN_OR_RETURN(const bool belongs, IsOurs(storage));
   auto held = std::make_shared<Held>();
   held->side = side;
-  held->refreshed = refreshed;
   auto lock = storage.TakeRoot();
   if (HasReason(lock.status(), Reason::kRootInUse)) {
     const std::string next = absl::StrCat("Stop the other coordinator that uses ", address_,

@@ -24,7 +24,8 @@ class MirrorPlace {
   // This file at a mirror names its root in one line, so that nobody's checkpoints are taken for copies.
   static constexpr char kOwnerPath[] = ".cairn/mirror-of";
 
-  // The mirror's storage. It stays open once it is.
+  // The mirror's storage. What is done through it never gets to a directory that was mounted there since, nor to the
+  // one below a mount that has gone: then there is a new Side.
   struct Side {
     explicit Side(std::unique_ptr<Storage> opened) : storage(std::move(opened)), checkpoints(*storage) {}
     const std::unique_ptr<Storage> storage;
@@ -34,10 +35,8 @@ class MirrorPlace {
   struct Held {
     std::shared_ptr<Side> side;
     std::unique_ptr<RootLock> lock;
-    uint64_t refreshed = 0;  // Storage::Refresh
   };
-  // Opens the mirror; with `create` it makes it if there is none. It may be called by any thread, and again after an
-  // error.
+  // Opens the mirror; with `create` it makes it if there is none. It may be called by any thread, and again.
   using Open = std::function<absl::StatusOr<std::unique_ptr<Storage>>(bool create)>;
 
   // `address`: the mirror's canonical name; `root`: that of what is copied, and `root_storage` its storage, which must
@@ -68,6 +67,9 @@ class MirrorPlace {
 
  private:
   absl::StatusOr<std::shared_ptr<Side>> Opened();
+  // Returns what Opened does, after a look whether the name still leads there.
+  absl::StatusOr<std::shared_ptr<Side>> OpenedNow();
+  absl::StatusOr<std::unique_ptr<Storage>> OpenOnce();
   // Returns whether the mirror was made for this root once.
   absl::StatusOr<bool> WasMade();
   absl::Status NoteMade();
@@ -82,6 +84,10 @@ class MirrorPlace {
   std::atomic<bool> made_ = false;
   Mutex open_mutex_;
   std::shared_ptr<Side> side_ ABSL_GUARDED_BY(open_mutex_);
+  // Only for Storage::Refresh, which makes a storage use what is at its name now: whoever writes through a Side must
+  // not be taken along.
+  std::unique_ptr<Storage> watch_ ABSL_GUARDED_BY(open_mutex_);
+  uint64_t refreshed_ ABSL_GUARDED_BY(open_mutex_) = 0;  // what Refresh has returned last
   mutable Mutex held_mutex_;
   std::shared_ptr<const Held> held_ ABSL_GUARDED_BY(held_mutex_);
 };

@@ -6,7 +6,7 @@
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "store/mirror/mirror_step.h"
+#include "store/mirror/same_files.h"
 
 namespace cairn {
 namespace {
@@ -92,8 +92,9 @@ absl::StatusOr<MirrorReader::Found> MirrorReader::Find(const std::string& job, i
     CAIRN_RETURN_IF_ERROR(record->unread());
   }
   CAIRN_RETURN_IF_ERROR(there.damage());
-  if (!MirrorStepOf(&root, &there).loadable()) return CheckpointStore::NotCommitted(job, step, std::nullopt);
-  return Held(*side, job, step);
+  const MirrorStep joined = MirrorStepOf(&root, &there);
+  if (!joined.loadable()) return CheckpointStore::NotCommitted(job, step, std::nullopt);
+  return Held(*side, job, joined, &root);
 }
 
 absl::StatusOr<MirrorReader::Found> MirrorReader::FindLatest(const std::string& job, bool fallback,
@@ -127,12 +128,13 @@ absl::StatusOr<MirrorReader::Found> MirrorReader::FindLatest(const std::string& 
       why = there->damage();
     }
     if (step.loadable()) {
-      auto found = Held(*side, job, step.step);
+      auto found = Held(*side, job, step, root);
       if (found.ok()) {
         found->passed_over = std::move(passed_over);
         return found;
       }
-      if (!IsProvenDamage(found.status())) return found.status();
+      const bool is_another = HasReason(found.status(), Reason::kNotCommitted);
+      if (!IsProvenDamage(found.status()) && !is_another) return found.status();
       if (!step.at_root) why = found.status();
     }
     if (!fallback) return why;
@@ -142,7 +144,9 @@ absl::StatusOr<MirrorReader::Found> MirrorReader::FindLatest(const std::string& 
   return CheckpointStore::NotCommitted(job, std::nullopt, std::nullopt);
 }
 
-absl::StatusOr<MirrorReader::Found> MirrorReader::Held(MirrorPlace::Side& side, const std::string& job, int64_t step) {
+absl::StatusOr<MirrorReader::Found> MirrorReader::Held(MirrorPlace::Side& side, const std::string& job,
+                                                       const MirrorStep& joined, const StepRecord* root) {
+  const int64_t step = joined.step;
   Found found;
   {
     MutexLock lock(mutex_);
@@ -157,6 +161,10 @@ absl::StatusOr<MirrorReader::Found> MirrorReader::Held(MirrorPlace::Side& side, 
     view_.NoteChecked({job, step}, valid.status(), clock_.SteadyNow());
   }
   CAIRN_RETURN_IF_ERROR(valid.status());
+  if (joined.by_number && joined.at_root) {
+    CAIRN_ASSIGN_OR_RETURN(const SameFiles same, CompareFiles(root_, *root, **valid));
+    if (same == SameFiles::kNo) return CheckpointStore::NotCommitted(job, step, std::nullopt);
+  }
   found.manifest = *std::move(valid);
   found.directory = absl::StrCat(place_->address(), "/", job);
   return found;
@@ -211,6 +219,7 @@ bool MirrorReader::MayRulesDelete(const std::string& job, int64_t step) {
   if (!whole.ok() && !IsProvenDamage(whole) && !HasReason(whole, Reason::kNotCommitted)) return false;
   const StepRecord root = root_.ReadStep(job, step);
   const MirrorStep joined = MirrorStepOf(&root, &there);
+  if (joined.by_number) return false;
   if (joined.copy != MirrorStep::Copy::kSame || joined.unread) {
     look_(job, {step});
     return false;

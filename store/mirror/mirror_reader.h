@@ -20,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "store/mirror/mirror_place.h"
+#include "store/mirror/mirror_step.h"
 #include "store/mirror/mirror_view.h"
 #include "store/read/checkpoint_store.h"
 
@@ -67,7 +68,8 @@ class MirrorReader {
   bool InUse(const std::string& job, int64_t step) const;
 
   // Returns whether rules may delete the step at the root: the rule wants no copy of it, or its copy is whole. The
-  // record of the copy and the lengths of its files are looked at, at most once a minute.
+  // record of the copy and the lengths of its files are looked at, at most once a minute. False if only its number says
+  // that it is a copy (MirrorStep::by_number): when the step has gone, nobody could tell it from another commit.
   bool MayRulesDelete(const std::string& job, int64_t step);
 
  private:
@@ -78,8 +80,10 @@ class MirrorReader {
     std::optional<absl::StatusOr<std::shared_ptr<MirrorPlace::Side>>> answer ABSL_GUARDED_BY(mutex);
   };
 
-  // Returns the manifest of a step with a hold. Fails if its step was deleted meanwhile.
-  absl::StatusOr<Found> Held(MirrorPlace::Side& side, const std::string& job, int64_t step);
+  // Returns the manifest of the step's copy with a hold. Fails if its step was deleted meanwhile. NOT_FOUND
+  // (NOT_COMMITTED): by its files it is another commit than the root has in `root`, which may be null.
+  absl::StatusOr<Found> Held(MirrorPlace::Side& side, const std::string& job, const MirrorStep& step,
+                             const StepRecord* root);
 
   const std::shared_ptr<MirrorPlace> place_;  // shared with threads that storage may hold
   CheckpointStore& root_;

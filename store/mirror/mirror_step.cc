@@ -7,6 +7,8 @@
 namespace cairn {
 namespace {
 
+bool IsReadable(const StoredAttempt& record) { return record.committed && !record.damaged; }
+
 // Returns whether two records are of one commit. Attempts of two roots may have the same number.
 bool IsSameCommit(const StoredAttempt& one, const StoredAttempt& other) {
   return one.time == other.time && one.request_id == other.request_id && one.bytes == other.bytes;
@@ -22,8 +24,13 @@ MirrorStep::Copy CopyOf(const StepRecord& root, const StoredAttempt* standing, c
     if (!attempt.deleted_by_rules) deleted = std::max(deleted, attempt.attempt);
     if (standing == nullptr) last = &attempt;
   }
-  if (IsForeign(root, mirrored)) return Copy::kOther;
-  if (mirrored.attempt <= deleted) return Copy::kDeleted;
+  const Namesake namesake = NamesakeOf(root, mirrored);
+  if (namesake == Namesake::kForeign) return Copy::kOther;
+  if (mirrored.attempt <= deleted) {
+    if (namesake != Namesake::kUnknown || mirrored.damaged) return Copy::kDeleted;
+    // Nobody has said that this commit may go.
+    return standing != nullptr && standing->attempt > mirrored.attempt ? Copy::kReplaced : Copy::kOther;
+  }
   if (last == nullptr || (standing == nullptr && last->attempt < mirrored.attempt)) return Copy::kOnlyThere;
   if (last->attempt > mirrored.attempt) return Copy::kReplaced;
   if (last->attempt != mirrored.attempt) return Copy::kOther;
@@ -77,14 +84,15 @@ bool IsUnread(const StepRecord& step) {
 
 }  // namespace
 
-bool IsForeign(const StepRecord& root, const StoredAttempt& mirrored) {
+Namesake NamesakeOf(const StepRecord& root, const StoredAttempt& mirrored) {
   const auto namesake = std::find_if(root.attempts.begin(), root.attempts.end(),
                                      [&](const StoredAttempt& attempt) { return attempt.attempt == mirrored.attempt; });
-  if (namesake == root.attempts.end()) return false;
-  if (namesake->aborted() || namesake->unfinished) return true;
-  // A damaged record, the deletion of one, and a record that a repair has made, say only the number.
-  const bool says = namesake->committed && !namesake->damaged && !namesake->repaired && !mirrored.damaged;
-  return says && !IsSameCommit(*namesake, mirrored);
+  if (namesake == root.attempts.end()) return Namesake::kNone;
+  if (namesake->aborted() || namesake->unfinished) return Namesake::kForeign;
+  if (!IsReadable(*namesake) || !IsReadable(mirrored)) return Namesake::kUnknown;
+  if (IsSameCommit(*namesake, mirrored)) return Namesake::kSame;
+  // A repair knows neither the request nor the time of the commit.
+  return namesake->repaired || mirrored.repaired ? Namesake::kUnknown : Namesake::kForeign;
 }
 
 MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror) {
@@ -113,6 +121,7 @@ MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror) {
     const StoredAttempt& mirrored = *mirror->deciding();
     found.mirrored = mirrored.attempt;
     found.copy = CopyOf(root == nullptr ? kNothing : *root, standing, mirrored);
+    found.by_number = root != nullptr && NamesakeOf(*root, mirrored) == Namesake::kUnknown;
     // A later attempt that another coordinator has made there would hide the root's.
     if (found.copy == MirrorStep::Copy::kOther) found.closed = true;
     found.other_there = found.copy == MirrorStep::Copy::kOther && !found.at_root && !found.unread;

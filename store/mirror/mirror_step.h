@@ -21,7 +21,7 @@ struct MirrorStep {
     kOnlyThere,  // nothing stands at the root: rules deleted the step there, or the root was lost
     kDeleted,    // a person deleted this commit at the root, or a later one
     kReplaced,   // the root has, or had, a later commit of the step, which no person deleted
-    kOther,      // another commit that hides the root's, or is none of the root's (IsForeign)
+    kOther,      // another commit that hides the root's, or is none of the root's (NamesakeOf), as far as is known
   };
 
   int64_t step = 0;
@@ -30,6 +30,7 @@ struct MirrorStep {
   uint32_t attempt = 0;       // the attempt that is committed at the root; 0: none
   uint32_t mirrored = 0;      // the attempt that is committed at the mirror; 0: none
   Copy copy = Copy::kNone;    // what that one is
+  bool by_number = false;     // Namesake::kUnknown: by the records it may be another commit than `copy` says
   bool closed = false;        // the mirror has another record in the place of the one of `attempt`
   bool kept = false;          // a pin or a tag keeps it, at the root or at the mirror
   bool superseded = false;    // the training does not build on it
@@ -56,10 +57,15 @@ struct MirrorStep {
   bool copyable() const { return attempt != 0 && !closed && !uncopyable && !unread; }
 };
 
-// Returns true if the commit at the mirror is of a root that was lost: the root's record of that number is of another
-// commit. Numbers alone do not tell, because a root that begins anew begins with 1. If the root has later attempts and
-// none of that number, they were made above the commit at the mirror, and take its place.
-bool IsForeign(const StepRecord& root, const StoredAttempt& mirrored);
+// What the root's record of the same number says of a commit at the mirror. Numbers alone do not tell, because a root
+// that was lost and begins anew begins with 1.
+enum class Namesake {
+  kNone,     // there is no such record. Later attempts were made above the commit at the mirror, and take its place
+  kSame,     // it is of the same commit
+  kForeign,  // it is of another one: the mirror's is of a root that was lost
+  kUnknown,  // it says only the number: it is damaged, the deletion of a damaged one, or made by a repair
+};
+Namesake NamesakeOf(const StepRecord& root, const StoredAttempt& mirrored);
 
 // Puts the records of one step together. Either may be null: then nothing stands there. Does not set `superseded`.
 MirrorStep MirrorStepOf(const StepRecord* root, const StepRecord* mirror);

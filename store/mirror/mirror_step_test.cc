@@ -83,6 +83,36 @@ TEST(MirrorStepTest, Copy_OfWhatTheRootHasNoMore) {
   EXPECT_EQ(CopyOf(Step({Deleted(1, false)}), Step({Committed(2)})), Copy::kOnlyThere) << "of a root that was lost";
 }
 
+// Neither a damaged record nor one that a repair has made says of which commit it is.
+TEST(MirrorStepTest, Copy_OnlyTheNumberIsKnown_IsNeverDeletedForThat) {
+  const StepRecord there = Step({Committed(1)});
+  StoredAttempt repaired = Committed(1, "");
+  repaired.repaired = true;
+  const StoredAttempt deleted_damaged = {.step = 7, .attempt = 1, .deleted = true};
+  for (const StoredAttempt& one : {Damaged(1), repaired, deleted_damaged}) {
+    const StepRecord root = Step({one});
+    EXPECT_TRUE(MirrorStepOf(&root, &there).by_number);
+    EXPECT_FALSE(MirrorStepOf(&root, &there).unwanted());
+    EXPECT_EQ(CopyOf(Step({one, Committed(2)}), there), Copy::kReplaced) << "the later one is copied";
+  }
+  const StepRecord root = Step({deleted_damaged});
+  EXPECT_TRUE(MirrorStepOf(&root, &there).other_there) << "a person may delete it there";
+  const StepRecord copy_of_repaired = Step({repaired});
+  const auto by_number = [](const StepRecord& at_root, const StepRecord& mirror) {
+    return MirrorStepOf(&at_root, &mirror).by_number;
+  };
+  EXPECT_FALSE(by_number(copy_of_repaired, copy_of_repaired)) << "it was copied after the repair";
+  EXPECT_TRUE(by_number(Step({Committed(1)}), copy_of_repaired)) << "the mirror's was repaired";
+  // The records of saves that nobody asked for by a command have no request.
+  EXPECT_EQ(CopyOf(Step({Committed(1, "")}), Step({Committed(1, "")})), Copy::kSame);
+  StoredAttempt later = Committed(1, "");
+  later.time += absl::Seconds(3);
+  EXPECT_EQ(CopyOf(Step({later}), Step({Committed(1, "")})), Copy::kOther);
+  for (const StepRecord& one : {Step({Committed(1)}), Step({Committed(2)}), Step({Deleted(1, false)})}) {
+    EXPECT_FALSE(by_number(one, there));
+  }
+}
+
 TEST(MirrorStepTest, Copy_OfARootThatWasLost_IsNeitherDeletedNorReplaced) {
   const StepRecord there = Step({Committed(1, "of the lost root")});
   const auto other_there = [&](const StepRecord& root) { return MirrorStepOf(&root, &there).other_there; };

@@ -122,7 +122,8 @@ absl::Status MirrorUpkeep::Clean(const MirrorPlace::Held& held, const std::strin
       undone.Update(CleanAttempt(held, job, step, attempt, work));
       if (!attempt.stands() || standing == nullptr || attempt.attempt >= standing->attempt) continue;
       replaced = true;
-      foreign = foreign || (root != nullptr && IsForeign(*root, attempt));
+      const Namesake namesake = root == nullptr ? Namesake::kNone : NamesakeOf(*root, attempt);
+      foreign = foreign || namesake == Namesake::kForeign || namesake == Namesake::kUnknown;
     }
     if (!replaced || foreign) continue;
     DeletionStore deletions(*held.side->storage, held.side->checkpoints, clock_, *held.lock);

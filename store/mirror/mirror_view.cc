@@ -124,9 +124,9 @@ void MirrorView::Note(const std::string& job, MirrorReading reading, absl::Time 
   changed_.NotifyAll();
 }
 
-void MirrorView::NoteDeleted(const std::string& job, int64_t step, uint32_t attempt, bool by_rules, absl::Time now) {
+void MirrorView::NoteDeleted(const std::string& job, const StoredAttempt& deleted, absl::Time now) {
   MutexLock lock(mutex_);
-  if (MirrorJob* seen = Of(job)) seen->NoteDeleted(step, attempt, by_rules, now);
+  if (MirrorJob* seen = Of(job)) seen->NoteDeleted(deleted, now);
 }
 
 bool MirrorView::NoteUnlooked(const std::string& job, const absl::Status& error, absl::Time now, absl::Duration rest,
@@ -265,9 +265,10 @@ bool MirrorView::Awaits(const std::string& job, int64_t step) const {
 
 bool MirrorView::NeedsNoCheck(const std::string& job, int64_t step, absl::Time now) const {
   MutexLock lock(mutex_);
-  if (!rule_.Wants(step)) return true;
   const MirrorJob* seen = Of(job);
-  return seen != nullptr && seen->NeedsNoCheck(step, TroubleOf(job).ok(), now);
+  const MirrorStep* found = seen == nullptr ? nullptr : seen->Find(step);
+  if (found != nullptr && found->by_number) return false;
+  return !rule_.Wants(step) || (seen != nullptr && seen->NeedsNoCheck(step, TroubleOf(job).ok(), now));
 }
 
 std::optional<MirrorStep> MirrorView::Find(const std::string& job, int64_t step) const {

@@ -73,8 +73,8 @@ class MirrorView {
   // Puts down what the last look at the job could not do, though it succeeded; OK if it did all. Returns true if that
   // was not known.
   bool NoteUndone(const std::string& job, const absl::Status& error);
-  // The root has lost this commit, at `now`: a person has deleted it, or rules have.
-  void NoteDeleted(const std::string& job, int64_t step, uint32_t attempt, bool by_rules, absl::Time now);
+  // MirrorJob::NoteDeleted.
+  void NoteDeleted(const std::string& job, const StoredAttempt& deleted, absl::Time now);
   // Asks for the job's next look at `time` or before.
   void LookBy(const std::string& job, absl::Time time);
   // Returns the job that is due at `now` for the longest time; nothing if there is none.
@@ -111,7 +111,7 @@ class MirrorView {
   // also while the step is being copied.
   bool Awaits(const std::string& job, int64_t step) const;
   // True if rules may delete the step at the root without a look at its copy: none is wanted, or it was looked at a
-  // moment before `now`.
+  // moment before `now`. False if nobody knows whether what the mirror has is a copy (MirrorStep::by_number).
   bool NeedsNoCheck(const std::string& job, int64_t step, absl::Time now) const;
   // The state of a step; nothing if the job was not seen, or neither place has the step.
   std::optional<MirrorStep> Find(const std::string& job, int64_t step) const;
