@@ -60,7 +60,7 @@ class Job:
         with reserve_port() as holder:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0",
                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(holder.getsockname()[1]),
-                           "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu",
+                           "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu", "RAY_TRAIN_V2_ENABLED": "1",
                            "CAIRN_AGENT": self.cluster.agents[0].address,
                            "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
             done = subprocess.run([sys.executable, path, *arguments], env=environment, cwd=self.directory,
