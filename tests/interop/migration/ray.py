@@ -1,4 +1,4 @@
-"""A training of Ray Train that reports directories, as it is before it goes over to Cairn (docs/migration.md)."""
+"""A training of Ray Train that reports directories, as it is before it goes over to Cairn (docs/trainers.md)."""
 
 import argparse
 import os
