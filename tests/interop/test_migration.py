@@ -1,4 +1,5 @@
-"""The diffs of docs/migration.md turn scripts that save by other libraries into ones that save by Cairn.
+"""The diffs of docs/migration.md and docs/trainers.md turn scripts that save by other libraries into ones that save by
+Cairn.
 
 Each script trains from the beginning, saves by its library, and goes on from that checkpoint after the diff, and from
 Cairn's own; its losses are those of the script before.
@@ -22,14 +23,15 @@ from testing.ranks import command, until
 pytestmark = pytest.mark.interop
 
 SCRIPTS = pathlib.Path(__file__).with_name("migration")
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/migration.md"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 
 def diff_of(name):
-    """Returns the hunks of a diff of the page: lists of lines."""
-    found = re.findall(rf"^```diff {name}\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    assert len(found) == 1, f"the page has {len(found)} diffs named {name}"
-    return [hunk.splitlines() for hunk in found[0].split("@@\n")]
+    """Returns the hunks of a diff of the pages: lists of lines."""
+    text = (DOCS / "migration.md").read_text() + (DOCS / "trainers.md").read_text()
+    found = re.findall(rf"^```diff {name}\n(.*?)^```$", text, re.M | re.S)
+    assert len(found) == 1, f"the pages have {len(found)} diffs named {name}"
+    return [hunk.splitlines() for hunk in re.split(r"^@@.*\n", found[0], flags=re.M)]
 
 
 def changed(name):
@@ -60,7 +62,7 @@ class Job:
         with reserve_port() as holder:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0",
                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(holder.getsockname()[1]),
-                           "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu",
+                           "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu", "RAY_TRAIN_V2_ENABLED": "1",
                            "CAIRN_AGENT": self.cluster.agents[0].address,
                            "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
             done = subprocess.run([sys.executable, path, *arguments], env=environment, cwd=self.directory,

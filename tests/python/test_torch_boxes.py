@@ -15,6 +15,13 @@ from testing.errors import raises_error
 pytestmark = pytest.mark.interop
 
 
+def splits_as_fsdp2():
+    """Returns whether torch's own _StridedShard splits a size that has no even parts as FSDP2 does, which alone makes
+    this placement. In 2.8 it did not."""
+    pieces, _ = _StridedShard(0, split_factor=2)._split_tensor(torch.arange(5), 2, with_padding=False, contiguous=True)
+    return [piece.tolist() for piece in pieces] == [[0, 1, 3], [2, 4]]
+
+
 def local_by_torch(whole, mesh_shape, coordinate, placements):
     """Splits the way DTensor does, placement by placement."""
     for mesh_dim, placement in enumerate(placements):
@@ -41,6 +48,8 @@ def test_random_meshes_and_placements(seed):
         placements.append(
             chance.choice([Replicate(), Shard(dim), _StridedShard(dim, split_factor=chance.randint(1, 3))])
         )
+    if any(isinstance(placement, _StridedShard) for placement in placements) and not splits_as_fsdp2():
+        pytest.skip("this torch is no oracle of _StridedShard")
     whole = torch.arange(torch.Size(shape).numel()).view(shape)
     for coordinate in itertools.product(*map(range, mesh_shape)):
         boxes = boxes_of(shape, mesh_shape, coordinate, placements)

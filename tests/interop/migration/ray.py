@@ -1,4 +1,4 @@
-"""A training of Ray Train that reports directories, as it is before it goes over to Cairn (docs/migration.md)."""
+"""A training of Ray Train that reports directories, as it is before it goes over to Cairn (docs/trainers.md)."""
 
 import argparse
 import os
@@ -48,7 +48,7 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     arguments = parser.parse_args()
     losses = pathlib.Path("losses").absolute()
-    ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR")
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
     TorchTrainer(train, train_loop_config={"steps": arguments.steps, "losses": str(losses)},
                  scaling_config=ray.train.ScalingConfig(num_workers=1),
                  run_config=ray.train.RunConfig(name="run", storage_path=os.path.abspath("checkpoints"))).fit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import logging
 import os
 from typing import Any
 
@@ -31,6 +32,7 @@ from cairn.torch._dcp.default_client import own_client
 from cairn.torch._tensors.host_copies import DeviceCopies
 from cairn.torch._tensors.tensor_shards import array_of
 
+_log = logging.getLogger("cairn")
 # The object in which a writer says what it wrote, as DCP's planners ask for it.
 _DESCRIPTION = "cairn.dcp"
 
@@ -127,6 +129,14 @@ class CairnReader(dcp.StorageReader):  # type: ignore[misc]  # torch is not need
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Raises UNSUPPORTED if the step was not saved by CairnWriter, and as Client.load."""
+        try:
+            return self._metadata()
+        except Error as error:
+            if not kwargs:  # torch asks again, for the rank
+                _log.error("%s", error)  # Torch 2.10 tells nobody what is raised here.
+            raise
+
+    def _metadata(self) -> Metadata:
         step = step_of(self.checkpoint_id)
         client = own_client(self._given_client)
         check_series(self.checkpoint_id, client)
