@@ -225,9 +225,8 @@ bool ReadsPlanner::FillItem(const ManifestShard& shard, const std::vector<Overla
     }
   }
   // Equal regions of several targets count as one.
-  std::sort(regions.begin(), regions.end(), [](const Box* a, const Box* b) {
-    return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape);
-  });
+  std::sort(regions.begin(), regions.end(),
+            [](const Box* a, const Box* b) { return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape); });
   regions.erase(std::unique(regions.begin(), regions.end(), [](const Box* a, const Box* b) { return *a == *b; }),
                 regions.end());
   std::vector<int64_t> pool;
