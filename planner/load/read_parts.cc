@@ -34,6 +34,7 @@ class PartWriter {
     pair_bytes_.assign(ranks, 0);
     read_fields_.resize(ranks);
     read_bytes_.resize(ranks);
+    shard_copies_.reserve(reads_.uses.size());
     std::vector<size_t> first(ranks + 1, 0);  // into `order`, by reader
     for (const Segment& segment : reads_.segments) ++first[static_cast<size_t>(segment.reader) + 1];
     std::partial_sum(first.begin(), first.end(), first.begin());
