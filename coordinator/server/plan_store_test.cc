@@ -90,6 +90,31 @@ class PlanStoreTest : public testing::Test {
   std::vector<std::string> layouts_, digests_, nodes_;
 };
 
+TEST_F(PlanStoreTest, MakeSave_OneLayoutChanged_TakesOverTheOtherRanksFromTheNearestPlan) {
+  LayoutStore layouts(1 << 20);
+  PlanStore plans(*storage_, layouts, SaveOptions());
+  MakeWorld(16);
+  Upload(layouts);
+  ASSERT_TRUE(plans.MakeSave(digests_, nodes_).ok());
+  const std::vector<std::string> before = digests_;
+  MakeWorld(4);  // another job's plan, which is used last
+  Upload(layouts);
+  ASSERT_TRUE(plans.MakeSave(digests_, nodes_).ok());
+
+  MakeWorld(16);
+  LayoutDescription changed;
+  changed.tensors.push_back({"w", DType::kFloat32, {16, 8}, {{{{5, 0}, {1, 8}}, std::nullopt}}});
+  changed.objects.push_back({"rng", 8192, true});
+  Canonicalize(changed);
+  layouts_[5] = SerializeLayout(changed);
+  digests_[5] = Digest(layouts_[5]);
+  Upload(layouts);
+  const auto plan = plans.MakeSave(digests_, nodes_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->ReusedRanks(), 15u);
+  EXPECT_EQ(plan->total_bytes(), plans.MakeSave(before, nodes_)->total_bytes() + 4096);
+}
+
 TEST_F(PlanStoreTest, Persist_ManyPlans_AreBoundedWhileTheCoordinatorRuns) {
   LayoutStore layouts(1 << 20);
   PlanStore plans(*storage_, layouts, SaveOptions());

@@ -93,13 +93,29 @@ std::vector<std::string_view> LayoutSet::AddRanks(std::span<const RankInput> inp
   return layout_bytes;
 }
 
+void LayoutSet::ReserveFor(std::span<const std::string_view> layout_bytes, ShardTable& table) {
+  constexpr uint64_t kMostItems = uint64_t{1} << 23;  // vectors that grow further are copied
+  if (table.shards.empty()) return;
+  uint64_t bytes = 0;
+  for (std::string_view layout : layout_bytes) bytes += layout.size();
+  // Layouts of one job are much alike.
+  const uint64_t items = std::min(kMostItems, bytes / layout_bytes[0].size() * table.items.size());
+  table.items.reserve(items);
+  table.shards.reserve(items);
+  table.bytes.reserve(items);
+  table.dims.reserve(std::min(8 * kMostItems, items * table.dims.size() / table.shards.size()));
+}
+
 LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
   const std::vector<std::string_view> layout_bytes = AddRanks(inputs, faults);
   const auto table = std::make_shared<ShardTable>();
   table_ = table;
   {
     Reader reader(*this, table.get(), faults);
-    for (uint32_t i = 0; i < layouts_.size(); ++i) reader.Read(i, layout_bytes[i]);
+    for (uint32_t i = 0; i < layouts_.size(); ++i) {
+      reader.Read(i, layout_bytes[i]);
+      if (i == 0) ReserveFor(layout_bytes, *table);
+    }
     SortNames(*table);
     reader.Finish();
   }

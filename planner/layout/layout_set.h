@@ -169,6 +169,9 @@ class LayoutSet {
 
   // Sets ranks, nodes and layouts, and returns the bytes of each layout.
   std::vector<std::string_view> AddRanks(std::span<const RankInput> inputs, FaultList& faults);
+  // Makes room for the items of all layouts, after the first has been read: memory that is not used takes only
+  // addresses, but a vector that grows is copied.
+  static void ReserveFor(std::span<const std::string_view> layout_bytes, ShardTable& table);
   static void SortNames(ShardTable& table);
   static void SortShards(ShardTable& table);
   Holders FindHolders() const;

@@ -34,6 +34,7 @@ class PartWriter {
     pair_bytes_.assign(ranks, 0);
     read_fields_.resize(ranks);
     read_bytes_.resize(ranks);
+    shard_copies_.reserve(reads_.uses.size());
     std::vector<size_t> first(ranks + 1, 0);  // into `order`, by reader
     for (const Segment& segment : reads_.segments) ++first[static_cast<size_t>(segment.reader) + 1];
     std::partial_sum(first.begin(), first.end(), first.begin());
@@ -311,8 +312,8 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
       all_consume_ = true;
       return;
     }
-    own_copies_.push_back({number, round_, static_cast<uint32_t>(reader), 0, buffer_offset, range.begin,
-                           range.end - range.begin});
+    own_copies_.push_back(
+        {number, round_, static_cast<uint32_t>(reader), 0, buffer_offset, range.begin, range.end - range.begin});
     const auto& ranks = targets_.ranks();
     Consume(
         static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), *source_.objects[number].rank) - ranks.begin()),
@@ -332,8 +333,7 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
     if (use.is_run()) {
       const uint64_t begin = std::max(use.begin, range.begin), end = std::min(use.end, range.end);
       shard_copies_.push_back({use.target, round_, static_cast<uint32_t>(reader), 0,
-                               buffer_offset + begin - range.begin, use.target_begin + begin - use.begin,
-                               end - begin});
+                               buffer_offset + begin - range.begin, use.target_begin + begin - use.begin, end - begin});
       ConsumeShard(use.target, end - begin);
       continue;
     }

@@ -33,6 +33,10 @@ class ReadsPlanner {
     for (uint32_t i = 0; i < match_.links.size(); ++i) {
       wanted[match_.links[i].source].push_back({match_.links[i].target, i});
     }
+    // Tensors that are cut along one axis have no more overlaps. Memory that is not used takes only addresses.
+    reads_.items.reserve(source_.shards.size());
+    reads_.ranges.reserve(source_.shards.size());
+    reads_.uses.reserve(source_.shards.size() + targets_.shard_count());
     for (uint32_t tensor = 0; tensor < wanted.size(); ++tensor) {
       if (!wanted[tensor].empty()) AddTensor(source_.tensors[tensor], wanted[tensor]);
     }
@@ -225,9 +229,8 @@ bool ReadsPlanner::FillItem(const ManifestShard& shard, const std::vector<Overla
     }
   }
   // Equal regions of several targets count as one.
-  std::sort(regions.begin(), regions.end(), [](const Box* a, const Box* b) {
-    return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape);
-  });
+  std::sort(regions.begin(), regions.end(),
+            [](const Box* a, const Box* b) { return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape); });
   regions.erase(std::unique(regions.begin(), regions.end(), [](const Box* a, const Box* b) { return *a == *b; }),
                 regions.end());
   std::vector<int64_t> pool;
@@ -261,6 +264,7 @@ uint64_t ReadsPlanner::LargestSegment() const {
 
 void ReadsPlanner::CutSegments() {
   const uint64_t largest = LargestSegment();
+  reads_.segments.reserve(reads_.uses.size() + source_.objects.size());
   std::vector<uint64_t> cuts;
   for (uint32_t n = 0; n < reads_.items.size(); ++n) {
     const NeededItem& needed = reads_.items[n];

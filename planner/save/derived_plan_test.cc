@@ -86,10 +86,9 @@ bool Apply(Change change, Random& random, Job& job) {
     case Change::kJoin: {
       // A rank whose tensors and shards are those of another gets its objects, too, and so shares its layout.
       for (const LayoutDescription& other : job.layouts) {
-        const bool same = std::equal(other.tensors.begin(), other.tensors.end(), layout.tensors.begin(),
-                                     layout.tensors.end(), [](const auto& a, const auto& b) {
-                                       return a.name == b.name && a.shards == b.shards;
-                                     });
+        const bool same =
+            std::equal(other.tensors.begin(), other.tensors.end(), layout.tensors.begin(), layout.tensors.end(),
+                       [](const auto& a, const auto& b) { return a.name == b.name && a.shards == b.shards; });
         if (same) layout = other;
       }
       break;

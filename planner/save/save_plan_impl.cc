@@ -181,8 +181,8 @@ std::vector<bool> SavePlan::Impl::ChangedSince(const Impl& before) const {
   const size_t ranks = set->ranks().size();
   std::vector<bool> changed(ranks);
   for (size_t r = 0; r < ranks; ++r) {
-    changed[r] = set->layout_digests()[set->rank_layouts()[r]] !=
-                 before.set->layout_digests()[before.set->rank_layouts()[r]];
+    changed[r] =
+        set->layout_digests()[set->rank_layouts()[r]] != before.set->layout_digests()[before.set->rank_layouts()[r]];
   }
   const auto change = [&](int rank) {
     if (rank >= 0) changed[static_cast<size_t>(rank)] = true;
