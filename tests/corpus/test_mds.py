@@ -1,4 +1,5 @@
 """`cairn corpus mds`: the files are those that MDSWriter of mosaicml-streaming writes."""
+import itertools
 import json
 import os
 import pathlib
@@ -45,7 +46,7 @@ def read(directory):
         assert described == {key: shard[key] for key in described} and offsets[-1] == len(data)
         (encoding,) = shard["column_encodings"]
         _, dtype, *shape = encoding.split(":")
-        for begin, end in zip(offsets, offsets[1:]):
+        for begin, end in itertools.pairwise(offsets):
             sample = data[begin:end]
             if not shape:
                 assert struct.unpack_from("<I", sample)[0] == len(sample) - 4
@@ -111,7 +112,7 @@ def test_golden_bytes(tmp_path):
 def test_bytes_are_those_of_the_library(tmp_path, length):
     """Two shards. No set of requirements has mosaicml-streaming, which needs the clients of many clouds."""
     streaming = pytest.importorskip("streaming")
-    documents = [numpy.random.default_rng(i).integers(0, 60000, 1 + i * 37 % 90_000).tolist() for i in range(1000)]
+    documents = [numpy.random.default_rng(i).integers(0, 60000, 1 + i * 101 % 90_000).tolist() for i in range(1000)]
     prefix = pair(tmp_path, documents)
     flags = () if length is None else ("--sequence-length", length)
     corpus("mds", prefix, "--output", tmp_path / "ours", *flags)
