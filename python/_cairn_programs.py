@@ -10,6 +10,8 @@ import sys
 
 def _become(name: str) -> None:
     program = str(pathlib.Path(__file__).resolve().parent / "cairn" / "_bin" / name)
+    # Tables are read by the Python that has this package, which is the one to install pyarrow for.
+    os.environ.setdefault("CAIRN_PYTHON", sys.executable)
     # exec keeps the process, so signals, exit status and process id are the program's own.
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -2,6 +2,7 @@
 
 #include "cli/corpus/corpus_bpe_command.h"
 #include "cli/corpus/corpus_inspect_command.h"
+#include "cli/corpus/corpus_mds_command.h"
 #include "cli/corpus/corpus_merge_command.h"
 #include "cli/corpus/corpus_prepare_cache_command.h"
 #include "cli/corpus/corpus_preprocess_command.h"
@@ -22,6 +23,7 @@ void AddCorpusCommand(Command app, CommandContext& context) {
   AddCorpusPreprocessCommand(corpus, context);
   AddCorpusShuffleCommand(corpus, context);
   AddCorpusMergeCommand(corpus, context);
+  AddCorpusMdsCommand(corpus, context);
   AddCorpusPrepareCacheCommand(corpus, context);
   AddCorpusInspectCommands(corpus, context);
 }

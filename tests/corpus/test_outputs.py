@@ -215,7 +215,7 @@ def test_a_line_beyond_the_limit_is_refused_by_its_number_in_little_memory(made,
     *error, resident = result.stderr.splitlines()
     error = "\n".join(error)
     assert result.returncode == 1
-    assert f"{long}: line 2 is longer than 32.0 MiB" in error and "--max-line" in error, error
+    assert f"{long}: line 2: the line is longer than 32.0 MiB" in error and "--max-line" in error, error
     assert int(resident) < 400 << 10, resident
     assert not [path for path in tmp_path.iterdir() if path != long]
 
@@ -228,4 +228,4 @@ def test_lines_up_to_the_limit_are_taken(made, tmp_path):
     longest = max(map(len, lines))
     assert corpus(*command, longest).returncode == 0
     result = corpus(*command, longest - 1)
-    assert result.returncode == 1 and b"in.jsonl: line 1 is longer" in result.stderr, result.stderr
+    assert result.returncode == 1 and b"in.jsonl: line 1: the line is longer" in result.stderr, result.stderr

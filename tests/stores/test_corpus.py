@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -205,6 +206,38 @@ def test_preprocess_merge_and_verify_are_those_of_files(bucket, text, tmp_path):
     refused = corpus("merge", "--input", "s3://models/corpus/pre/out", "--output-prefix",
                      "s3://models/corpus/pre/out/a_text_document", expect=1).stderr
     assert "BAD_REQUEST" in refused and "among the inputs" in refused
+
+
+def test_tables_bad_lines_and_mds_are_those_of_files(bucket, tmp_path, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    monkeypatch.setenv("CAIRN_PYTHON", sys.executable)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    random_ = random.Random(4)
+    for name in ("a", "b"):
+        rows = [random_.choice(["x", None, " ".join(str(random_.randrange(99)) for _ in range(30))]) for _ in range(9000)]
+        parquet.write_table(pa.table({"text": rows}), raw / f"{name}.parquet", row_group_size=1000)
+    source = put(bucket, "corpus/tables/raw", raw)
+    where = tmp_path / "out"
+    where.mkdir()
+    for given, out in ((raw, where), (source, "s3://models/corpus/tables/out")):
+        corpus("shuffle", given, "--output", f"{out}/x.jsonl", "--memory", "256MiB")
+        corpus("preprocess", "--input", given, "--output-prefix", f"{out}/data", "--tokenizer-type", "NullTokenizer",
+               "--vocab-size", 100, "--skip-bad-lines")
+        corpus("mds", f"{out}/data_text_document", "--output", f"{out}/mds")
+    report = where / "data_bad_lines.log"
+    assert report.read_text().count("\n") > 9000
+    report.write_text(report.read_text().replace(str(raw), source))
+    assert_same(bucket, "corpus/tables/out", where)
+    refused = corpus("mds", "s3://models/corpus/tables/out/data_text_document", "--output",
+                     "s3://models/corpus/tables/out/mds", expect=1).stderr
+    assert "OUTPUT_EXISTS" in refused, refused
+    assert not list(scratch.iterdir())
 
 
 def test_wordpiece_and_sentences_of_objects(bucket, text, tmp_path):
