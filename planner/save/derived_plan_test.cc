@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -154,6 +155,44 @@ TEST(DerivedPlanTest, MakeSavePlan_WithPlanBefore_IsThePlanMadeAnew) {
               anew_though_unchanged);
   EXPECT_GT(derived, 4 * anew_though_unchanged);
   EXPECT_GT(moving, 0);
+}
+
+// Returns who writes each item, without the own objects of ranks.
+std::map<std::string, int> WritersOf(const SavePlan& plan) {
+  std::map<std::string, int> writers;
+  for (const PlannedFileView& file : plan.Files()) {
+    for (const PlannedItem& item : file.items) writers[item.item.stored_name()] = file.rank;
+  }
+  return writers;
+}
+
+TEST(DerivedPlanTest, MakeSavePlan_SmallObjectsChange_AllElseKeepsItsWriter) {
+  int compared = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Random random(seed);
+    Job job{MakeLayouts(MakeModel(seed, ~uint64_t{0}), seed), {}};
+    for (size_t r = 0; r < job.layouts.size(); ++r) job.nodes.push_back(absl::StrCat("node", r / 2));
+    for (LayoutDescription& layout : job.layouts) {
+      for (int i = 0; i < 8; ++i) layout.objects.push_back({absl::StrCat("common", i), 4096, false});
+    }
+    const auto before = PlanOf(job, SaveOptions(), nullptr);
+    if (!before.ok()) continue;
+    for (size_t r = 0; r < job.layouts.size(); ++r) {
+      for (ObjectDescription& object : job.layouts[r].objects) {
+        if (object.per_rank || object.name == "common3") object.slot_bytes = 4096 * (object.per_rank ? r + 3 : 60);
+      }
+      job.layouts[r].objects.push_back({"new", 8192, false});
+    }
+    const auto after = PlanOf(job, SaveOptions(), nullptr);
+    ASSERT_TRUE(after.ok()) << after.status();
+    std::map<std::string, int> writers = WritersOf(*after);
+    for (const auto& [item, rank] : WritersOf(*before)) {
+      EXPECT_EQ(writers.at(item), rank) << item;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 500);
 }
 
 // Two ranks share a layout; then one of them leaves it, and comes back.

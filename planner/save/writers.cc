@@ -4,10 +4,24 @@
 #include <iterator>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
+
+#include "common/base/crc64.h"
 
 namespace cairn {
 namespace {
+
+constexpr uint64_t kLargeObjectBytes = uint64_t{1} << 20;
+bool IsLarge(uint64_t slot_bytes) { return slot_bytes >= kLargeObjectBytes; }
+
+constexpr uint64_t kAnyNumber = 0x9E3779B97F4A7C15;
+// Makes each bit depend on each bit of `value` (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).
+uint64_t Mixed(uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
+  return value ^ (value >> 31);
+}
 
 class Chooser {
  public:
@@ -29,9 +43,15 @@ class Chooser {
       Give(static_cast<int>(rank), writers_.sole_bytes[rank]);
     }
     const std::vector<std::vector<uint32_t>> object_layouts = GiveOwnObjects();
-    std::vector<uint32_t> objects;  // that ranks share
+    std::vector<uint32_t> objects;  // large ones that ranks share
     for (uint32_t object = 0; object < set_.objects().size(); ++object) {
-      if (!object_layouts[object].empty()) objects.push_back(object);
+      if (object_layouts[object].empty()) continue;
+      if (IsLarge(set_.objects()[object].slot_bytes)) {
+        objects.push_back(object);
+      } else {
+        writers_.object_writer[object] = Drawn(set_.objects()[object].name, object_layouts[object]);
+        small_.emplace_back(writers_.object_writer[object], set_.objects()[object].slot_bytes);
+      }
     }
     const auto slot_of = [&](uint32_t object) { return set_.objects()[object].slot_bytes; };
     std::stable_sort(objects.begin(), objects.end(), [&](uint32_t a, uint32_t b) { return slot_of(a) > slot_of(b); });
@@ -51,6 +71,7 @@ class Chooser {
     }
     give_objects(0);
     if (options_.moves == MovePolicy::kAuto) MoveShards();
+    for (const auto& [rank, bytes] : small_) Give(rank, bytes);
     return std::move(writers_);
   }
 
@@ -79,13 +100,35 @@ class Chooser {
       const LayoutSet::Layout& layout = set_.layouts()[i];
       for (const LayoutSet::ObjectItem& item : layout.objects) {
         if (set_.objects()[item.object].per_rank) {
-          for (int rank : layout.rank_indices) Give(rank, item.slot_bytes);
+          for (int rank : layout.rank_indices) {
+            if (IsLarge(item.slot_bytes)) {
+              Give(rank, item.slot_bytes);
+            } else {
+              small_.emplace_back(rank, item.slot_bytes);
+            }
+          }
         } else {
           object_layouts[item.object].push_back(i);
         }
       }
     }
     return object_layouts;
+  }
+
+  // Returns the rank that a draw by the name gives, which no other item has a part in (Thaler and Ravishankar, 1998).
+  int Drawn(std::string_view name, std::span<const uint32_t> layouts) const {
+    const uint64_t seed = ExtendRemainder64(kAnyNumber, name.data(), name.size());
+    int drawn = -1;
+    uint64_t highest = 0;
+    for (uint32_t layout : layouts) {
+      for (int rank : set_.layouts()[layout].rank_indices) {
+        const uint64_t lot = Mixed(seed + kAnyNumber * static_cast<uint64_t>(set_.ranks()[static_cast<size_t>(rank)]));
+        if (drawn >= 0 && std::pair(lot, rank) <= std::pair(highest, drawn)) continue;
+        drawn = rank;
+        highest = lot;
+      }
+    }
+    return drawn;
   }
 
   void Give(int rank, uint64_t bytes) {
@@ -215,6 +258,7 @@ class Chooser {
   const SaveOptions& options_;
   std::vector<uint64_t> node_load_;
   Writers writers_;
+  std::vector<std::pair<int, uint64_t>> small_;  // rank and bytes of small objects
 };
 
 }  // namespace

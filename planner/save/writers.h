@@ -34,6 +34,9 @@ struct Writers {
 // Items with one holder are given to it first. The others follow, heaviest first, each to the holder with the smallest
 // (bytes, bytes of its node, rank). O(sum of holders + n log n); deterministic.
 //
+// Objects of less than 1 MiB have no part in that, because their lengths change from save to save, and a rank that has
+// staged by an earlier plan cannot write what another one was to write: a draw by their names gives them to holders.
+//
 // Then, if the options allow moves and the largest load is above the threshold, ranks above max(threshold * mean,
 // largest item) give shards to ranks below it, first to ranks of their own node. Such a rank gives the smallest shard
 // that brings it below the limit, else its largest one. If none fits, the heaviest rank gives the lightest rank the

@@ -145,7 +145,8 @@ std::string ExecuteSave(const SavePlan& plan, const std::vector<RankMemory>& ran
         items.push_back(std::move(item));
         checksums.push_back(std::move(sums));
       }
-      const std::string header = RenderHeader(items, checksums);
+      const bool is_first = &file == &parts[r].files(0);
+      const std::string header = RenderHeader(items, checksums, {}, is_first ? ranks[r].layout.aliases : AliasList{});
       if (header.size() != file.header_bytes()) return absl::StrCat(file.name(), ": header ", header.size(), " bytes");
       if (data.size() != file.data_bytes()) return absl::StrCat(file.name(), ": data ", data.size(), " bytes");
       Bytes whole(header.size());
