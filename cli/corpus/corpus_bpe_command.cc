@@ -77,7 +77,7 @@ bool IsJsonLines(const std::string& input) {
   for (const char* ending : {".gz", ".xz", ".zst"}) {
     if (HasEnding(name, ending)) name.resize(name.size() - std::string(ending).size());
   }
-  return corpus::IsTable(name) || HasEnding(name, ".jsonl") || HasEnding(name, ".ndjson");
+  return corpus::IsTable(name) || corpus::IsTar(name) || HasEnding(name, ".jsonl") || HasEnding(name, ".ndjson");
 }
 
 // A directory stands for the files below it. No shell expands patterns of objects.
@@ -236,7 +236,7 @@ void AddTrain(Command bpe, CommandContext& context) {
   command
       .AddOption(
           "INPUT", arguments->inputs,
-          "Text or JSON lines (.jsonl), perhaps with .gz, .xz or .zst, or .parquet, .arrow and .feather: files or "
+          "Text or JSON lines (.jsonl), perhaps with .gz, .xz or .zst, or .parquet, .arrow, .feather or .tar: files or "
           "directories, also "
           "s3://BUCKET/KEY, quoted patterns of those; - is standard input")
       .Required();
@@ -330,10 +330,9 @@ absl::Status Encode(const EncodeArguments& arguments) {
                        {{"next", "Name one object."}});
     }
   }
-  if (corpus::IsTable(input.front())) {
-    return MakeError(Reason::kUnsupported,
-                     absl::StrCat(input.front(), " is a table, and no text whose lines can be encoded"),
-                     {{"file", input.front()}, {"next", "Use cairn corpus preprocess, which encodes a column."}});
+  if (corpus::IsTable(input.front()) || corpus::IsTar(input.front())) {
+    return MakeError(Reason::kUnsupported, absl::StrCat(input.front(), " is no text whose lines can be encoded"),
+                     {{"file", input.front()}, {"next", "Use cairn corpus preprocess, which encodes its texts."}});
   }
   corpus::BpeLoadOptions load;
   if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;

@@ -233,7 +233,8 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   app.Footer(kHelp);
   app.AddOption("--input", given->inputs,
                 "Files of JSON lines (.gz, .xz and .zst are decompressed), Parquet and Arrow files (.parquet, .arrow, "
-                ".feather), directories, quoted patterns, each also as s3://BUCKET/KEY, or /dev/stdin")
+                ".feather), texts (*.txt) in a .tar, directories, quoted patterns, each also as s3://BUCKET/KEY, or "
+                "/dev/stdin")
       .Required()
       .TakesMany();
   app.AddOption("--output-prefix", given->output_prefix,

@@ -196,11 +196,11 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   Command command = corpus.AddCommand(
       "shuffle", "Writes the lines of files of any size in a random order; every order is equally likely");
   command
-      .AddOption(
-          "INPUT", arguments->inputs,
-          "Files (.gz, .xz and .zst are decompressed; rows of .parquet, .arrow and .feather become JSON lines), quoted "
-          "patterns or directories, each also as "
-          "s3://BUCKET/KEY; - is standard input")
+      .AddOption("INPUT", arguments->inputs,
+                 "Files (.gz, .xz and .zst are decompressed; rows of .parquet, .arrow and .feather and texts of .tar "
+                 "become JSON lines), quoted "
+                 "patterns or directories, each also as "
+                 "s3://BUCKET/KEY; - is standard input")
       .Required();
   command
       .AddOption("--output,-o", arguments->output,

@@ -21,6 +21,7 @@
 #include "corpus/io/object_source.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/table_source.h"
+#include "corpus/io/tar_source.h"
 
 namespace cairn::corpus {
 namespace {
@@ -174,9 +175,16 @@ bool IsTable(const std::string& path) {
   return absl::EndsWith(name, ".parquet") || absl::EndsWith(name, ".arrow") || absl::EndsWith(name, ".feather");
 }
 
+bool IsTar(const std::string& path) {
+  const std::string name = absl::AsciiStrToLower(path);
+  return absl::EndsWith(CompressionOf(name) == Compression::kNone ? name : name.substr(0, name.rfind('.')), ".tar");
+}
+
 int TableReadersFor(int threads) { return std::clamp(threads / 2, 1, 16); }
 
-bool IsReadAsItIs(const std::string& path) { return CompressionOf(path) == Compression::kNone && !IsTable(path); }
+bool IsReadAsItIs(const std::string& path) {
+  return CompressionOf(path) == Compression::kNone && !IsTable(path) && !IsTar(path);
+}
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
                                                             const SourceOptions& options) {
@@ -204,18 +212,23 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, 
     return std::make_unique<PipeSource>("standard input", UniqueFd(), options);
   }
   if (IsTable(path)) return OpenTableSource(path, options);
-  CAIRN_ASSIGN_OR_RETURN(auto raw, OpenPlainSource(path, 0, UINT64_MAX, options));
+  CAIRN_ASSIGN_OR_RETURN(auto source, OpenPlainSource(path, 0, UINT64_MAX, options));
   switch (CompressionOf(path)) {
     case Compression::kGzip:
-      return NewGzipSource(path, std::move(raw));
+      source = NewGzipSource(path, std::move(source));
+      break;
     case Compression::kZstd:
-      return NewZstdSource(path, std::move(raw), options.max_window);
-    case Compression::kXz:
-      return NewXzSource(path, std::move(raw), options.max_window);
+      source = NewZstdSource(path, std::move(source), options.max_window);
+      break;
+    case Compression::kXz: {
+      CAIRN_ASSIGN_OR_RETURN(source, NewXzSource(path, std::move(source), options.max_window));
+      break;
+    }
     case Compression::kNone:
       break;
   }
-  return raw;
+  if (IsTar(path)) return NewTarSource(path, std::move(source));
+  return source;
 }
 
 }  // namespace cairn::corpus

@@ -1,5 +1,5 @@
-// Opens inputs: plain files around the page cache, objects (object_source.h), pipes, gzip, zstd, xz, and tables
-// (table_source.h).
+// Opens inputs: plain files around the page cache, objects (object_source.h), pipes, gzip, zstd, xz, tables
+// (table_source.h) and tars (tar_source.h).
 #ifndef CAIRN_CORPUS_IO_OPEN_SOURCE_H_
 #define CAIRN_CORPUS_IO_OPEN_SOURCE_H_
 
@@ -19,6 +19,10 @@ Compression CompressionOf(const std::string& path);
 // gives its rows as JSON lines.
 bool IsTable(const std::string& path);
 
+// Returns whether the end of a name says that it is a tar: .tar, perhaps with that of a compression. OpenSource gives
+// its texts as JSON lines.
+bool IsTar(const std::string& path);
+
 // Returns the SourceOptions::table_readers of a command with this many threads: half as many, from 1 to 16.
 int TableReadersFor(int threads);
 
@@ -32,7 +36,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& p
 
 // Reads the whole decompressed content of a file. "-" is standard input, which is never decompressed. INPUT_UNREADABLE:
 // it cannot be opened, or standard input is closed. UNSUPPORTED: it is an .xz file, and this machine has no liblzma. Of
-// a table as OpenTableSource.
+// a table as OpenTableSource, and of a tar as NewTarSource.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options);
 
 // Returns `source` without its first `bytes` bytes, which it reads and drops.

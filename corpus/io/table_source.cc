@@ -133,6 +133,7 @@ absl::StatusOr<TableReader> StartReader(const std::string& path, int file, int n
   std::vector<std::string> arguments = {interpreter, "-c", kProgram, absl::StrCat(number), absl::StrCat(readers)};
   arguments.insert(arguments.end(), columns.begin(), columns.end());
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
@@ -320,7 +321,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenTableSource(const std::string& p
   if (ObjectStores* const stores = StoresOf(path)) {
     CAIRN_ASSIGN_OR_RETURN(file, CopyObject(*stores, path, options));
   } else {
-    file = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    file = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO would wait for its writer
   }
   if (file.valid()) file = Above(std::move(file));
   if (!file.valid()) return InputError("open", path, errno);

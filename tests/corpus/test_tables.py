@@ -195,9 +195,7 @@ def test_what_is_refused_is_named(tmp_path):
     done = corpus("bpe", "encode", "--tokenizer", tmp_path, source, expect=1)
     assert "UNSUPPORTED" in done.stderr and "cairn corpus preprocess" in done.stderr, done.stderr
     os.mkfifo(tmp_path / "pipe.parquet")
-    keeps_it_open = os.open(tmp_path / "pipe.parquet", os.O_RDWR)
     done = preprocess(tmp_path / "pipe.parquet", tmp_path / "out", expect=1)
-    os.close(keeps_it_open)
     assert "INPUT_UNREADABLE" in done.stderr and "no regular file" in done.stderr, done.stderr
     assert not list(tmp_path.glob("out*")) and not list(tmp_path.glob(".*"))
 
@@ -302,3 +300,19 @@ def test_modules_of_the_working_directory_are_not_loaded(tmp_path):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('loaded')\n")
     preprocess(tmp_path / "in.parquet", tmp_path / "out", cwd=tmp_path)
     assert (tmp_path / "out_text_document.bin").read_bytes() == b"\1\0"
+
+
+def test_the_commands_of_the_wheel_name_their_own_python(tmp_path, monkeypatch):
+    (tmp_path / "cairn/_bin").mkdir(parents=True)
+    program = tmp_path / "cairn/_bin/cairn"
+    program.write_text('#!/bin/sh\necho "$CAIRN_PYTHON $@"\n')
+    program.chmod(0o755)
+    (tmp_path / "_cairn_programs.py").write_bytes((REPOSITORY / "python/_cairn_programs.py").read_bytes())
+    command = [sys.executable, "-c", "import _cairn_programs; _cairn_programs.cairn()", "corpus"]
+    for named, expected in ((None, sys.executable), ("/other", "/other")):
+        monkeypatch.delenv("CAIRN_PYTHON")
+        if named:
+            monkeypatch.setenv("CAIRN_PYTHON", named)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.stdout == f"{expected} corpus\n", done.stderr
+        monkeypatch.setenv("CAIRN_PYTHON", expected)

@@ -220,8 +220,8 @@ def test_tables_bad_lines_and_mds_are_those_of_files(bucket, tmp_path, monkeypat
     raw.mkdir()
     random_ = random.Random(4)
     for name in ("a", "b"):
-        rows = [
-            random_.choice(["x", None, " ".join(str(random_.randrange(99)) for _ in range(30))]) for _ in range(9000)]
+        good = [" ".join(str(random_.randrange(99)) for _ in range(30)) for _ in range(9000)]
+        rows = [random_.choice(["x", None, text]) for text in good]
         parquet.write_table(pa.table({"text": rows}), raw / f"{name}.parquet", row_group_size=1000)
     source = put(bucket, "corpus/tables/raw", raw)
     where = tmp_path / "out"
