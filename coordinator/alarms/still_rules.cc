@@ -25,6 +25,8 @@ constexpr uint32_t kChangesToKnowFollower = 5;
 // A whole state that rests for so many saves, while the trainer counts on, may be told. A gradient scaler skips some
 // steps in a row.
 constexpr uint32_t kRestToTell = 3;
+// An optimizer's state that has not changed since the first save is told after so many saves in which its weights did.
+constexpr uint32_t kSavesToBeFrozen = 5;
 // A weight that moved by this share of what it has moved before does not come to rest by itself.
 constexpr float kAtOnce = 0.5f;
 
@@ -52,6 +54,36 @@ std::vector<std::string> FrozenWithoutNames(const StatePairs& states) {
     still.push_back(pair.now->name);
   }
   return weights ? still : std::vector<std::string>();
+}
+
+// Returns the optimizer's state if none of it has ever changed, though the weights that it belongs to change in each
+// save: a state dict that was made once, before the first step.
+std::vector<std::string> FrozenFromTheFirst(const StatePairs& states) {
+  const auto moves = [](const TensorPair& weight) {
+    return weight.changed && weight.steady && weight.before->history.changes >= kSavesToBeFrozen;
+  };
+  std::vector<std::string> still;
+  bool filled = false, all_move = true, some_move = false;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || !pair.expected() || FollowedBy(pair.now->name) != Follower::kNone) {
+      continue;
+    }
+    all_move = all_move && pair.changed;
+    some_move = some_move || moves(pair);
+  }
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    const TensorRole& role = states.roles[i];
+    if (pair.before == nullptr || (role.kind != Kind::kMoment && role.kind != Kind::kStep)) continue;
+    const TensorHistory& history = pair.before->history;
+    if (pair.changed || history.changes > 0 || history.unchanged + 1 < kSavesToBeFrozen) return {};
+    const bool moved = role.weight < 0 ? all_move && some_move : moves(states.tensors[static_cast<size_t>(role.weight)]);
+    if (!moved) continue;
+    filled = filled || (role.kind == Kind::kMoment && !IsZero(*pair.now));
+    still.push_back(pair.now->name);
+  }
+  return filled ? still : std::vector<std::string>();
 }
 
 // Returns the moments that stand still for all weights that have them, such as each "exp_avg", while these weights and
@@ -129,7 +161,7 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
   std::vector<uint32_t> stale;
   size_t moving = 0;
   const double slower = SlowerBy(states);
-  if (kept.empty()) frozen = FrozenWithoutNames(states);
+  const std::vector<std::string> frozen_state = kept.empty() ? FrozenWithoutNames(states) : std::vector<std::string>();
   for (const auto& [weight, of] : kept) {
     const TensorPair& pair = states.tensors[static_cast<size_t>(weight)];
     if (pair.before == nullptr) continue;
@@ -147,6 +179,14 @@ void FindStaleTensors(const StatePairs& states, std::vector<Alarm>& alarms, cons
     alarms.push_back({std::string(alarm::kFrozenOptimizer),
                       absl::StrCat("the optimizer's state is bit for bit that of ", states.Before(),
                                    " for weights that changed: ", NamesAndRanks(*states.now, frozen))});
+  } else if (!frozen_state.empty()) {
+    alarms.push_back({std::string(alarm::kFrozenOptimizer),
+                      absl::StrCat("the weights changed, and the optimizer's state is bit for bit that of ",
+                                   states.Before(), ": ", NamesAndRanks(*states.now, frozen_state))});
+  } else if (frozen = FrozenFromTheFirst(states); !frozen.empty()) {
+    alarms.push_back({std::string(alarm::kFrozenOptimizer),
+                      absl::StrCat("the weights changed in each save, and the optimizer's state in none, up to ",
+                                   states.Before(), ": ", NamesAndRanks(*states.now, frozen))});
   } else if (frozen = FrozenKeys(states, told); !frozen.empty()) {
     alarms.push_back(
         {std::string(alarm::kFrozenOptimizer),

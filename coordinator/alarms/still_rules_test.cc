@@ -13,7 +13,18 @@
 namespace cairn {
 namespace {
 
-using StillRulesTest = AlarmsTest;
+class StillRulesTest : public AlarmsTest {
+ protected:
+  // Takes the weights' names out of those of the optimizer's state.
+  void NumberMoments() {
+    for (int layer = 0; layer < Training::kLayers; ++layer) {
+      const std::string name = "optimizer.state.layers." + std::to_string(layer) + ".weight.";
+      for (const char* key : {"exp_avg", "exp_avg_sq", "step"}) {
+        training_.Rename(name + key, "optimizer.state." + std::to_string(layer) + "." + key);
+      }
+    }
+  }
+};
 
 TEST_F(StillRulesTest, TheSameStepAgain) {
   Go();
@@ -69,6 +80,39 @@ TEST_F(StillRulesTest, AFrozenOptimizer) {
   ExpectOne(Save(), alarm::kFrozenOptimizer, {"model.layers.*.weight (8)"});
 }
 
+// The state dict was made once, before the first step.
+TEST_F(StillRulesTest, AnOptimizerThatWasNeverSavedAnew) {
+  training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
+  Go(6);
+  for (int save = 0; save < 3; ++save) {
+    training_.Train();
+    ExpectOne(Save(), alarm::kFrozenOptimizer,
+              {"the optimizer's state in none", "optimizer.state.layers.*.weight.exp_avg (8)"});
+  }
+}
+
+TEST_F(StillRulesTest, AnOptimizerWithNumbersThatWasNeverSavedAnew) {
+  NumberMoments();
+  training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
+  Go(6);
+  training_.Train();
+  ExpectOne(Save(), alarm::kFrozenOptimizer, {"the optimizer's state in none", "optimizer.state.*.exp_avg (8)"});
+}
+
+// Nothing is known of an optimizer whose moments are zeros, nor of one whose weights rest with it.
+TEST_F(StillRulesTest, AnOptimizerThatHasNotBegun) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    const std::string name = "optimizer.state.layers." + std::to_string(layer) + ".weight.";
+    for (const char* key : {"exp_avg", "exp_avg_sq"}) {
+      training_.Add(name + key, std::vector<float>(Training::kElements));
+    }
+  }
+  training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
+  Go(12);
+  training_.moves = [](const std::string& name) { return name.find("layers.") == std::string::npos; };
+  Go(12);
+}
+
 TEST_F(StillRulesTest, AnExpertWithoutTokens) {
   Go();
   training_.moves = [](const std::string& name) { return name.find("layers.3.") == std::string::npos; };
@@ -84,12 +128,7 @@ TEST_F(StillRulesTest, AWeightThatTheOptimizerDoesNotMove) {
 
 // The names do not say to which weights the state belongs.
 TEST_F(StillRulesTest, AFrozenOptimizerWithNumbers) {
-  for (int layer = 0; layer < Training::kLayers; ++layer) {
-    const std::string name = "optimizer.state.layers." + std::to_string(layer) + ".weight.";
-    for (const char* key : {"exp_avg", "exp_avg_sq", "step"}) {
-      training_.Rename(name + key, "optimizer.state." + std::to_string(layer) + "." + key);
-    }
-  }
+  NumberMoments();
   Go();
   training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
   training_.Train();
