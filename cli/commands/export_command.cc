@@ -16,13 +16,16 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/reading_options.h"
 #include "cli/commands/tensor_choice.h"
+#include "cli/views/checkpoint_view.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/base/shell_word.h"
+#include "common/format/alarm.h"
 #include "common/format/checkpoint_path.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "foreign/read/dcp/dcp_directory.h"
 #include "foreign/tensors/item_reader.h"
 #include "foreign/write/dcp/dcp_exporter.h"
@@ -195,6 +198,10 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
         {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", stored.storage->root()}});
   }
   const Written& written = *result;
+  v1::Checkpoint told;
+  for (const Alarm& alarm : manifest.alarms) {
+    *told.add_warnings() = StatusToProto(AlarmStatus(alarm, manifest.job, manifest.step));
+  }
   if (context.json()) {
     nlohmann::ordered_json json = {{"job", manifest.job},
                                    {"step", manifest.step},
@@ -206,6 +213,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     for (const auto& [file, bytes] : written.files) json["files"].push_back({{"name", file}, {"bytes", bytes}});
     json["index"] = written.index;
     json["finished_before"] = written.finished_before;
+    json["warnings"] = WarningsToJson(told);
     if (arguments.form == kMegatron) json["left_out"] = written.left_out;
     std::printf("%s\n", JsonText(json).c_str());
     return absl::OkStatus();
@@ -224,6 +232,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     std::printf("entries of common.pt that are omitted, because only the code of their classes could make them:\n%s",
                 IndentedLines(written.left_out).c_str());
   }
+  std::printf("%s", WarningsText(told).c_str());
   return absl::OkStatus();
 }
 

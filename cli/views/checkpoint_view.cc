@@ -40,13 +40,6 @@ std::string BareWarning(const google::rpc::Status& message) {
   return absl::StrCat(!alarm.empty() ? alarm : std::string(InfoOf(reason).name), ": ", warning.message());
 }
 
-nlohmann::ordered_json WarningsToJson(const v1::Checkpoint& checkpoint) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const google::rpc::Status& warning : checkpoint.warnings())
-    json.push_back(ErrorToJson(StatusFromProto(warning)));
-  return json;
-}
-
 std::string MirrorStateText(v1::MirroredCheckpoint::State state) {
   switch (state) {
     case v1::MirroredCheckpoint::MIRRORED:
@@ -69,6 +62,13 @@ std::string MirrorStateText(v1::MirroredCheckpoint::State state) {
 std::string PhaseName(const v1::RankProgress& rank) { return EnumText(rank.phase()); }
 
 }  // namespace
+
+nlohmann::ordered_json WarningsToJson(const v1::Checkpoint& checkpoint) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const google::rpc::Status& warning : checkpoint.warnings())
+    json.push_back(ErrorToJson(StatusFromProto(warning)));
+  return json;
+}
 
 std::string StateName(v1::Phase::Value state) { return EnumName(state); }
 
@@ -185,12 +185,13 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
     const bool damaged = checkpoint.state() == v1::Phase::DAMAGED;
     const bool superseded = checkpoint.state() == v1::Phase::SUPERSEDED;
     const absl::Status error = StatusFromProto(checkpoint.error());
-    std::string text = checkpoint.warnings_size() > 0 ? BareWarning(checkpoint.warnings(0)) : "";
-    if (checkpoint.warnings_size() > 1) {
+    std::string text;
+    if (checkpoint.warnings_size() > 0) {
       const auto kinds = [](std::string* out, const google::rpc::Status& warning) {
         absl::StrAppend(out, MetadataOf(StatusFromProto(warning))["alarm"]);
       };
-      text = absl::StrJoin(checkpoint.warnings(), ", ", kinds);
+      text = absl::StrCat(checkpoint.warnings_size() == 1 ? "alarm: " : "alarms: ",
+                          absl::StrJoin(checkpoint.warnings(), ", ", kinds));
     }
     if (damaged || !error.ok()) {
       text = absl::StrCat(std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ", error.message());

@@ -50,6 +50,7 @@ std::string ProgressText(const v1::Checkpoint& checkpoint);
 // itself.
 std::string NextLine(const absl::Status& error);
 
+nlohmann::ordered_json WarningsToJson(const v1::Checkpoint& checkpoint);
 // Returns "warning: jump: ..." and what to do for each warning of a checkpoint, on lines that begin with `indent`.
 std::string WarningsText(const v1::Checkpoint& checkpoint, std::string_view indent = "");
 

@@ -36,7 +36,9 @@ constexpr std::array<AlarmInfo, 14> kTable = {{
     {alarm::kZeroMoments,
      "A training that resumes from this step begins without its optimizer's state: look whether it was loaded, and is "
      "saved by the ranks that have it."},
-    {alarm::kNonFinite, "Go on from a step before this one (`cairn list JOB`), and look at its batches and ranks."},
+    {alarm::kNonFinite,
+     "Go on from the newest step without alarms (`cairn list JOB`; in a program `restore_or_initialize(state, "
+     "step=...)`), and look at the batches and ranks of the steps since."},
     {alarm::kJump,
      "Compare the steps (`cairn diff JOB@OLD JOB@STEP`). Look for a wrong load, a shard in another's place, a "
      "transposed "
@@ -59,8 +61,7 @@ absl::Status AlarmStatus(const Alarm& alarm, const std::string& job, int64_t ste
   for (const AlarmInfo& info : kTable) {
     if (info.kind != alarm.kind || info.next.empty()) continue;
     const std::string name = absl::StrCat(job, "@", step);
-    metadata.emplace_back(
-        "next", absl::StrReplaceAll(std::string(info.next), {{"JOB@STEP", name}, {"JOB@", absl::StrCat(job, "@")}}));
+    metadata.emplace_back("next", absl::StrReplaceAll(std::string(info.next), {{"JOB@STEP", name}, {"JOB", job}}));
   }
   if (alarm.kind == alarm::kReplicasDiffer) return MakeError(Reason::kReplicaMismatch, alarm.message, metadata);
   return MakeError(Reason::kStateAlarm, absl::StrCat(alarm.kind, ": ", alarm.message), metadata);

@@ -78,7 +78,8 @@ std::vector<std::string> FrozenFromTheFirst(const StatePairs& states) {
     if (pair.before == nullptr || (role.kind != Kind::kMoment && role.kind != Kind::kStep)) continue;
     const TensorHistory& history = pair.before->history;
     if (pair.changed || history.changes > 0 || history.unchanged + 1 < kSavesToBeFrozen) return {};
-    const bool moved = role.weight < 0 ? all_move && some_move : moves(states.tensors[static_cast<size_t>(role.weight)]);
+    const bool moved =
+        role.weight < 0 ? all_move && some_move : moves(states.tensors[static_cast<size_t>(role.weight)]);
     if (!moved) continue;
     filled = filled || (role.kind == Kind::kMoment && !IsZero(*pair.now));
     still.push_back(pair.now->name);
