@@ -85,11 +85,15 @@ std::vector<TensorPart> ExportFingerprints::Missing(uint64_t most_bytes) const {
   return missing;
 }
 
-std::string ExportFingerprints::Text() const {
+std::string ExportFingerprints::Text(std::span<const std::pair<std::string, uint32_t>> second_names) const {
   nlohmann::json texts = nlohmann::json::object();
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const uint64_t bytes = static_cast<uint64_t>(ElementsOf(tensors_[i])) * WidthOf(tensors_[i]);
     texts[tensors_[i].plain.name] = FingerprintText(FingerprintFromParts(entries_[i].parts, bytes));
+  }
+  for (const auto& [name, tensor] : second_names) {
+    std::string text = texts[tensors_[tensor].plain.name];
+    texts[name] = std::move(text);
   }
   return texts.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -32,8 +32,9 @@ class ExportFingerprints {
   // is 0.
   std::vector<TensorPart> Missing(uint64_t most_bytes) const;
 
-  // Returns the file: an object with the fingerprint of each tensor by its name. All bytes must have come.
-  std::string Text() const;
+  // Returns the file: an object with the fingerprint of each tensor by its names. All bytes must have come.
+  // `second_names`: further names in the export, each with the index of its tensor.
+  std::string Text(std::span<const std::pair<std::string, uint32_t>> second_names = {}) const;
 
  private:
   struct Entry {

@@ -53,6 +53,9 @@ TEST_F(ExportFingerprintsTest, Text_StoredTensors_HaveThoseOfTheManifest) {
   EXPECT_TRUE(fingerprints.Missing(1000).empty());
   EXPECT_EQ(fingerprints.Text(), "{\n  \"a\": \"" + FingerprintText(*manifest_.fingerprint_of(0)) + "\",\n  \"b\": \"" +
                                      FingerprintText(*manifest_.fingerprint_of(1)) + "\"\n}\n");
+  EXPECT_NE(fingerprints.Text(std::vector<std::pair<std::string, uint32_t>>{{"tied", 1}})
+                .find("\"tied\": \"" + FingerprintText(*manifest_.fingerprint_of(1))),
+            std::string::npos);
   const auto renamed = Choose({"a -> z", "b -> c"});
   EXPECT_TRUE(ExportFingerprints(manifest_, renamed).Missing(1000).empty());
 }

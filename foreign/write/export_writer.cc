@@ -82,13 +82,13 @@ absl::Status ExportWriter::ReadTensors(std::span<const TensorPart> parts) {
   return absl::OkStatus();
 }
 
-absl::Status ExportWriter::AddFingerprints() {
+absl::Status ExportWriter::AddFingerprints(std::span<const std::pair<std::string, uint32_t>> second_names) {
   // All files have ended, so the window is free.
   for (const TensorPart& part : fingerprints_.Missing(stream_.window_bytes())) {
     CAIRN_RETURN_IF_ERROR(reader_.Read({&part, 1}, stream_.data()));
     CAIRN_RETURN_IF_ERROR(fingerprints_.Add({&part, 1}, stream_.data(), options_.threads));
   }
-  return output_->Add(kFingerprintsName, fingerprints_.Text());
+  return output_->Add(kFingerprintsName, fingerprints_.Text(second_names));
 }
 
 void ExportWriter::AddDone(uint64_t bytes) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -57,8 +58,8 @@ class ExportWriter {
   // Reads parts of the tensors into the stream's window, as TensorReader::Read, and counts their bytes as written.
   absl::Status ReadTensors(std::span<const TensorPart> parts);
   // Makes the file of fingerprints, after the files of tensors. It reads again what an earlier export has written, if
-  // it needs to.
-  absl::Status AddFingerprints();
+  // it needs to. `second_names`: see ExportFingerprints::Text.
+  absl::Status AddFingerprints(std::span<const std::pair<std::string, uint32_t>> second_names = {});
 
   WindowStream& stream() { return stream_; }
   // Returns the directory, for small files.

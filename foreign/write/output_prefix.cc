@@ -79,7 +79,10 @@ absl::Status OutputPrefix::CheckFree(const std::function<bool(std::string_view n
     const std::string path = storage_->FullPath(PathOf(entry.name));
     return MakeError(Reason::kOutputExists,
                      absl::StrCat(path, " is there already; export to a prefix without a checkpoint"),
-                     {{"file", path}});
+                     {{"file", path},
+                      {"next",
+                       "Give another --to. If an export was killed here, its last file is missing (the index, or "
+                       "the metadata): remove the files that it has left, and export again."}});
   }
   return absl::OkStatus();
 }

@@ -96,6 +96,8 @@ def test_Export_TiedWeights_AreWrittenOnce(tmp_path):
     assert answer["bytes"] == 700 * 300 * 2 and answer["files"][0]["bytes"] < 700 * 300 * 2 + 2000
     target = load(tmp_path / "out", {name: torch.zeros(700, 300, dtype=torch.bfloat16) for name in ("embed", "head")})
     assert_equal(target, {"embed": weight, "head": weight})
+    fingerprints = json.loads((tmp_path / "out/cairn_fingerprints.json").read_text())
+    assert fingerprints == dict.fromkeys(("embed", "head"), str(cairn.torch.fingerprint(target)["embed"]))
 
 
 def test_Export_ValuesThatAreNoTensors_ComeBackAsTheyWere(tmp_path):

@@ -34,7 +34,7 @@ class DcpExporter {
       for (const DcpExportEntry& entry : file.entries) tensor_bytes += TensorBytes(entry);
       CAIRN_RETURN_IF_ERROR(writer_.WriteFile(file.name, file.bytes, tensor_bytes, [&] { return Fill(file); }));
     }
-    CAIRN_RETURN_IF_ERROR(writer_.AddFingerprints());
+    CAIRN_RETURN_IF_ERROR(writer_.AddFingerprints(plan_.second_names));
     for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(writer_.output().Add(name, bytes));
     return writer_.output().Add(std::string(kDcpMetadataName), plan_.metadata);
   }

@@ -296,6 +296,9 @@ absl::StatusOr<DcpExportPlan> MakeDcpExportPlan(const Manifest& manifest, const 
   std::sort(plan.tensors.begin(), plan.tensors.end(),
             [](const WholeTensor& a, const WholeTensor& b) { return a.plain.name < b.plain.name; });
   CAIRN_ASSIGN_OR_RETURN(const std::vector<Name> names, NamesOf(manifest, options, plan.tensors, values));
+  for (size_t i = plan.tensors.size(); i < names.size(); ++i) {
+    plan.second_names.emplace_back(names[i].name, names[i].tensor);
+  }
   plan.values = values.size();
   for (const ExportedValue& value : values) {
     DcpExportEntry entry;

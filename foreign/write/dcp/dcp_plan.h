@@ -43,6 +43,8 @@ struct DcpExportPlan {
   // Small files beside those of torch.distributed.checkpoint: name and bytes.
   std::vector<std::pair<std::string, std::string>> beside;
   std::vector<WholeTensor> tensors;  // by name
+  // Of tied weights: a further name, and the index of its tensor.
+  std::vector<std::pair<std::string, uint32_t>> second_names;
   std::vector<DcpExportFile> files;
   std::string metadata;      // the bytes of `.metadata`
   size_t values = 0;         // how many entries are no chunks
