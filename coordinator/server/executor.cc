@@ -188,7 +188,8 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
 
 PutAnswer Executor::Run(const std::string& job, const PutOutcome& action) {
   PutAnswer answer = attempts_.Put(job, action);
-  if (mirror_ != nullptr && answer.standing.ok() && answer.standing->stands()) mirror_->Look(job, {action.step});
+  const bool may_stand = !answer.standing.ok() || answer.standing->stands();
+  if (mirror_ != nullptr && may_stand) mirror_->Look(job, {action.step});
   return answer;
 }
 
@@ -213,6 +214,8 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   }
   if (changed.ok() && pin != nullptr && !pin->pinned) mirror_->marks().Unmark(job, pin->step, "");
   if (changed.ok()) mirror_->NoteDeleted(job, changed->deleted);
+  // What failed may have had its effect.
+  if ((!changed.ok() && !none) || (changed.ok() && !changed->ended_by.ok())) mirror_->Look(job);
   order.reset();  // what follows waits for the mirror's storage
   if (none || repeated || untags) {
     // The step may stand only at the mirror.

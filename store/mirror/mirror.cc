@@ -31,7 +31,7 @@ Mirror::Mirror(MirrorOptions options, CheckpointStore& root, const Clock& clock)
       reader_(place_, root, view_, options_.patience, clock, look_),
       marks_(root.storage(), view_, orders_, clock, options_.mark_root, look_),
       upkeep_(root, view_, reader_, options_.rule.keep_last, clock.SteadyNow() + options_.settle, clock, look_),
-      changes_(place_, root, view_, reader_, turns_, options_.patience, clock, look_),
+      changes_(place_, root, view_, reader_, marks_, turns_, options_.patience, clock, look_),
       copier_(place_, root, view_, turns_, {options_.first_retry, options_.longest_retry, options_.step_retry}, clock,
               look_) {}
 
@@ -218,7 +218,10 @@ absl::Status Mirror::Work(bool& worked) {
   const auto held = place_->Hold();
   const bool is_new = held.ok() && place_->held() != before;
   if (before != nullptr && place_->held() != before) copier_.Interrupt();
-  if (is_new) view_.NoteAnyJobChanged(clock_.SteadyNow());
+  if (is_new) {
+    view_.NoteAnyJobChanged(clock_.SteadyNow());
+    jobs_found_ = false;  // another place may be mounted there now
+  }
   CAIRN_RETURN_IF_ERROR(held.status());
   if (!jobs_found_) CAIRN_RETURN_IF_ERROR(LookForJobs(**held));
   jobs_found_ = true;

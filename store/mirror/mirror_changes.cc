@@ -103,8 +103,10 @@ absl::StatusOr<std::optional<ChangedSteps>> MirrorChanges::Change(const std::str
     action.left_elsewhere = root_.NewestValid(job);
     changed = deletions.Delete(job, action, std::nullopt);
   } else if (const auto* pin = std::get_if<PinStep>(&change.change)) {
+    if (pin->pinned) marks_.Remark(job, *step, "");
     changed = deletions.Pin(job, *pin);
   } else {
+    if (tag->step.has_value()) marks_.Remark(job, *step, tag->tag);
     changed = deletions.Tag(job, *tag);
   }
   if (!changed.ok()) return Annotate(changed.status(), absl::StrCat("at the mirror ", place_->address()));

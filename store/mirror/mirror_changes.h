@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "store/mirror/mirror_marks.h"
 #include "store/mirror/mirror_place.h"
 #include "store/mirror/mirror_reader.h"
 #include "store/mirror/mirror_view.h"
@@ -27,11 +28,12 @@ class MirrorChanges {
  public:
   // Whoever changes records at the mirror has the one turn of `turns`. All references must outlive the object.
   MirrorChanges(std::shared_ptr<MirrorPlace> place, CheckpointStore& root, MirrorView& view, MirrorReader& reader,
-                Turns& turns, absl::Duration patience, const Clock& clock, LookSoon look)
+                MirrorMarks& marks, Turns& turns, absl::Duration patience, const Clock& clock, LookSoon look)
       : place_(std::move(place)),
         root_(root),
         view_(view),
         reader_(reader),
+        marks_(marks),
         turns_(turns),
         patience_(patience),
         clock_(clock),
@@ -52,6 +54,7 @@ class MirrorChanges {
   CheckpointStore& root_;
   MirrorView& view_;
   MirrorReader& reader_;
+  MirrorMarks& marks_;
   Turns& turns_;
   const absl::Duration patience_;
   const Clock& clock_;

@@ -66,7 +66,7 @@ absl::Status MirrorCopier::Copy(const MirrorPlace::Held& held, const MirrorView:
     attempt = standing.deciding()->attempt;
     bytes = standing.deciding()->bytes;
     // Rules leave the step alone from here on; see MirrorView::Awaits. So do looks.
-    view_.BeginCopy(copy, bytes, bytes_done_);
+    view_.BeginCopy(copy, attempt, bytes, bytes_done_);
     record = root_.ReadManifestBytes(job, step);
     copied = record.status();
     if (record.ok()) copied = ForgetDeleted(held, job, step, attempt);

@@ -73,7 +73,8 @@ void MirrorJob::Note(MirrorReading reading, absl::Time now) {
     records_ = std::move(reading.records);
     if (all_by_ <= began_) all_by_ = now + kLookEach;
   }
-  next_look_ = std::max(now, all_by_);
+  // Whoever reads the job beside the looks does not put off the next one.
+  next_look_ = std::min(next_look_ > now ? next_look_ : absl::InfiniteFuture(), std::max(now, all_by_));
   undone_ = absl::OkStatus();
   Join(now);
 }
@@ -121,12 +122,14 @@ void MirrorJob::NoteDeleted(const StoredAttempt& deleted, absl::Time now) {
   Take({deleted.step, deleted, /*at_root=*/true, now});
 }
 
-void MirrorJob::NoteCopied(int64_t step, absl::Time now) {
+void MirrorJob::NoteCopied(int64_t step, uint32_t attempt, absl::Time now) {
   damaged_.erase(step);
   NoteChanged(step, now);
   const StepRecord* root = FindStep(records_.root, step);
   const StoredAttempt* commit = root == nullptr ? nullptr : root->deciding();
-  if (commit != nullptr && commit->stands()) Take({step, *commit, /*at_root=*/false, now});
+  // The step may have been saved anew since the copy began.
+  if (commit != nullptr && commit->stands() && commit->attempt == attempt)
+    Take({step, *commit, /*at_root=*/false, now});
 }
 
 void MirrorJob::Join(absl::Time now) {

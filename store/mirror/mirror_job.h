@@ -56,8 +56,8 @@ class MirrorJob {
   }
   // The root has lost this commit, at `now`: a person has deleted it, or rules have. `deleted` is its record.
   void NoteDeleted(const StoredAttempt& deleted, absl::Time now);
-  // The mirror has the root's commit of the step, whole, at `now`.
-  void NoteCopied(int64_t step, absl::Time now);
+  // The mirror has this commit of the root's, whole, at `now`.
+  void NoteCopied(int64_t step, uint32_t attempt, absl::Time now);
   // The attempt cannot be copied at `now`. It is tried again after `rest`, and after twice as long each further time,
   // up to `longest`. `for_good`: another try will hardly help, because the step is damaged at the root, or the mirror
   // has another one.

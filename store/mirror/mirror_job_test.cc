@@ -72,7 +72,7 @@ TEST_F(MirrorJobTest, Note_AReadingThatBeganBeforeWhatIsKnown_SaysNothing) {
   ReadAll(5, {1, 2}, {1});
   ReadAll(4, {1, 2}, {});
   EXPECT_EQ(Waits(), Steps{2});
-  job_.NoteCopied(2, At(6));
+  job_.NoteCopied(2, 1, At(6));
   ReadAll(6, {1, 2}, {1});
   EXPECT_EQ(Waits(), Steps{}) << "the copy ended after the reading had begun";
   ReadAll(7, {1, 2}, {1});

@@ -31,6 +31,11 @@ void MirrorMarks::Unmark(const std::string& job, int64_t step, const std::string
   look_(job, {step});
 }
 
+void MirrorMarks::Remark(const std::string& job, int64_t step, const std::string& tag) {
+  MutexLock lock(mutex_);
+  unmarked_.erase({job, step, tag});
+}
+
 absl::Status MirrorMarks::Take(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
                                Marks& taken) {
   std::set<std::tuple<std::string, int64_t, std::string>> unmarked;

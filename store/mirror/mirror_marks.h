@@ -42,6 +42,10 @@ class MirrorMarks {
   // is kept in memory: a mark that is left because of that only keeps a copy longer.
   void Unmark(const std::string& job, int64_t step, const std::string& tag);
 
+  // A person sets such a mark at the mirror: an earlier wish of Unmark is void. Call it within the turn in which the
+  // mark is set, and before.
+  void Remark(const std::string& job, int64_t step, const std::string& tag);
+
   // Marks of a job: steps and tags; an empty tag is the pin.
   using Marks = std::set<std::pair<int64_t, std::string>>;
   // Takes the marks of Unmark away, and all from copies of deleted steps. `taken`: those of Unmark. Returns the first

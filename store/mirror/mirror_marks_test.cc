@@ -79,5 +79,22 @@ TEST_F(MirrorMarksTest, Unmark_TheMarkWasTakenOverFromTheMirror_DoesNotComeBack)
   EXPECT_FALSE(pinned());
 }
 
+TEST_F(MirrorMarksTest, Unmark_ThenTheMarkIsSetAnewAtTheMirror_ItStays) {
+  for (const int64_t step : {1, 2}) Commit(step);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1) && BecomesMirrored(2));
+  ASSERT_TRUE(Delete(1, /*by_rules=*/true).ok());
+  for (const bool pin : {false, true}) {
+    const ChangeSteps mark = pin ? ChangeSteps{PinStep{1}} : ChangeSteps{TagStep{"paper", 1}};
+    ASSERT_TRUE(one_->changes().Change(kJob, mark)->has_value());
+    one_->marks().Unmark(kJob, 1, pin ? "" : "paper");
+    ASSERT_TRUE(one_->changes().Change(kJob, mark)->has_value());
+    Commit(pin ? 4 : 3);
+    one_->Look(kJob);
+    EXPECT_TRUE(BecomesMirrored(pin ? 4 : 3));
+    EXPECT_TRUE(fs::exists(AtMirror(pin ? PinPath(kJob, 1) : TagPath(kJob, 1, "paper")))) << "a person was told so";
+  }
+}
+
 }  // namespace
 }  // namespace cairn

@@ -366,5 +366,23 @@ TEST_F(MirrorTest, Run_TheMirrorDoesNotAnswer_IsToldSoon) {
   EXPECT_TRUE(one_->view().Trouble(kJob).ok());
 }
 
+TEST_F(MirrorTest, Run_TheMirrorIsMountedLater_JobsThatSeemedEmptyAreRead) {
+  options_.ping = absl::Milliseconds(10);
+  Commit(1);
+  Begin();
+  ASSERT_TRUE(BecomesMirrored(1));
+  End();
+  const std::string mirror = directory_ + "/mirror";
+  fs::rename(mirror, directory_ + "/real");
+  fs::remove_all(AtRoot(kJob));
+  fs::remove(AtRoot(MirrorPlace::MadePath(options_.address)));
+  Begin();  // a root that was lost, and a mirror that is not mounted
+  one_->Look(kJob);
+  ASSERT_TRUE(Becomes([&] { return !one_->view().DescribeMirror(kJob).has_error(); }));
+  fs::rename(mirror, directory_ + "/beneath");
+  fs::rename(directory_ + "/real", mirror);
+  EXPECT_TRUE(Becomes([&] { return one_->view().OnlyThere(kJob).size() == 1; }));
+}
+
 }  // namespace
 }  // namespace cairn

@@ -20,6 +20,8 @@ constexpr absl::Duration kCleanRetry = absl::Seconds(5);
 // So many copies that nobody else has are looked at in one look at a job, and the next ones so much later.
 constexpr size_t kCopiesAtOnce = 8;
 constexpr absl::Duration kNextCopies = absl::Seconds(5);
+// So many copies are deleted in one look: copies and people wait for their turn meanwhile.
+constexpr size_t kDeletionsAtOnce = 8;
 
 bool Contains(const std::vector<int64_t>& steps, int64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -30,15 +32,19 @@ bool Contains(const std::vector<int64_t>& steps, int64_t step) {
 absl::Status MirrorUpkeep::Delete(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
                                   const MirrorWork& work) {
   absl::Status undone;
+  size_t left = kDeletionsAtOnce;
   for (const int64_t step : work.unwanted) {
+    if (left == 0) break;
+    --left;
     undone.Update(DeleteCopy(held, job, {.step = step, .cause = "deleted at the root"}));
   }
-  undone.Update(DeleteOutdated(held, job, records, work));
+  if (left > 0) undone.Update(DeleteOutdated(held, job, records, work, left));
+  if (left == 0) look_(job, {});  // for the rest, when others have had the turn
   return undone;
 }
 
 absl::Status MirrorUpkeep::DeleteOutdated(const MirrorPlace::Held& held, const std::string& job,
-                                          const MirrorRecords& records, const MirrorWork& work) {
+                                          const MirrorRecords& records, const MirrorWork& work, size_t& left) {
   if (work.outdated.empty()) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(const bool whole, NewestAreWhole(held, job, records));
   if (!whole) {  // which is known now
@@ -47,6 +53,8 @@ absl::Status MirrorUpkeep::DeleteOutdated(const MirrorPlace::Held& held, const s
   }
   absl::Status undone;
   for (const int64_t step : work.outdated) {
+    if (left == 0) break;
+    --left;
     const std::string cause = absl::StrCat("the mirror keeps the last ", keep_last_);
     undone.Update(DeleteCopy(held, job, {.step = step, .cause = cause, .by_rules = true}));
   }

@@ -3,6 +3,7 @@
 #ifndef CAIRN_STORE_MIRROR_MIRROR_UPKEEP_H_
 #define CAIRN_STORE_MIRROR_MIRROR_UPKEEP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -49,8 +50,9 @@ class MirrorUpkeep {
                      const MirrorWork& work);
 
  private:
+  // Deletes at most `left` copies, and counts them down.
   absl::Status DeleteOutdated(const MirrorPlace::Held& held, const std::string& job, const MirrorRecords& records,
-                              const MirrorWork& work);
+                              const MirrorWork& work, size_t& left);
   // Looks at the files of the newest copies, for the sake of which older ones are to go. Returns whether all are whole.
   absl::StatusOr<bool> NewestAreWhole(const MirrorPlace::Held& held, const std::string& job,
                                       const MirrorRecords& records);

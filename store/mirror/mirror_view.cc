@@ -98,6 +98,7 @@ void MirrorView::NoteAnyChanged(const std::string& job, absl::Time time) {
 void MirrorView::NoteAnyJobChanged(absl::Time now) {
   MutexLock lock(mutex_);
   for (auto& [job, seen] : seen_) seen.NoteAnyChanged(now);
+  empty_.clear();
 }
 
 std::pair<MirrorRecords, MirrorWork> MirrorView::RecordsOf(const std::string& job) const {
@@ -204,9 +205,10 @@ std::optional<MirrorView::Copy> MirrorView::NextCopy(absl::Time now) {
   return std::nullopt;
 }
 
-void MirrorView::BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<uint64_t>& bytes_done) {
+void MirrorView::BeginCopy(const Copy& copy, uint32_t attempt, uint64_t bytes,
+                           const std::atomic<uint64_t>& bytes_done) {
   MutexLock lock(mutex_);
-  copying_ = {copy, bytes, &bytes_done};
+  copying_ = {copy, attempt, bytes, &bytes_done};
 }
 
 void MirrorView::EndCopy(const absl::Status& status, absl::Time now) {
@@ -217,7 +219,7 @@ void MirrorView::EndCopy(const absl::Status& status, absl::Time now) {
   if (status.ok() && copying_.has_value()) {
     ++counts_.steps_copied;
     counts_.bytes_copied += copying_->bytes;
-    if (MirrorJob* seen = Of(copying_->copy.job)) seen->NoteCopied(copying_->copy.step, now);
+    if (MirrorJob* seen = Of(copying_->copy.job)) seen->NoteCopied(copying_->copy.step, copying_->attempt, now);
   }
   copying_.reset();
 }

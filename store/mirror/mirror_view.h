@@ -90,8 +90,8 @@ class MirrorView {
   };
   // Returns the next step to copy; nothing if none waits that may be tried at `now`. The jobs take turns.
   std::optional<Copy> NextCopy(absl::Time now);
-  void BeginCopy(const Copy& copy, uint64_t bytes, const std::atomic<uint64_t>& bytes_done);
-  // If `status` is OK, the mirror has the step's commit at `now`.
+  void BeginCopy(const Copy& copy, uint32_t attempt, uint64_t bytes, const std::atomic<uint64_t>& bytes_done);
+  // If `status` is OK, the mirror has that attempt at `now`.
   void EndCopy(const absl::Status& status, absl::Time now);
   bool IsCopyingNow(const std::string& job, int64_t step) const;
   // The attempt cannot be copied at `now`. It is tried again after `rest`, and after twice as long each further time,
@@ -169,6 +169,7 @@ class MirrorView {
   std::string last_copied_ ABSL_GUARDED_BY(mutex_);      // the job that had its turn last
   struct Copying {
     Copy copy;
+    uint32_t attempt = 0;
     uint64_t bytes = 0;
     const std::atomic<uint64_t>* bytes_done = nullptr;
   };

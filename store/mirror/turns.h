@@ -3,7 +3,8 @@
 #ifndef CAIRN_STORE_MIRROR_TURNS_H_
 #define CAIRN_STORE_MIRROR_TURNS_H_
 
-#include <set>
+#include <list>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -22,7 +23,8 @@ class Turns {
 
   class Turn {
    public:
-    // Waits until nobody else has the turn of that name, for `patience` at most. `turns` must outlive the turn.
+    // Waits for the turn of that name, for `patience` at most. Who came first has it first. `turns` must outlive the
+    // turn.
     Turn(Turns& turns, std::string name, absl::Duration patience = absl::InfiniteDuration());
     ~Turn();
     Turn(const Turn&) = delete;
@@ -40,7 +42,8 @@ class Turns {
   const Clock& clock_;
   Mutex mutex_;
   CondVar ended_;
-  std::set<std::string> taken_ ABSL_GUARDED_BY(mutex_);
+  // By name, who has the turn, and who waits for it in this order.
+  std::map<std::string, std::list<const Turn*>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn
