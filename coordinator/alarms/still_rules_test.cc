@@ -80,6 +80,14 @@ TEST_F(StillRulesTest, AFrozenOptimizer) {
   ExpectOne(Save(), alarm::kFrozenOptimizer, {"model.layers.*.weight (8)"});
 }
 
+// One more is the same number there.
+TEST_F(StillRulesTest, StepsThatCountUpToTheLastNumber) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    training_["optimizer.state.layers." + std::to_string(layer) + ".weight.step"] = {16777216 - 8};
+  }
+  Go(16);
+}
+
 // The state dict was made once, before the first step.
 TEST_F(StillRulesTest, AnOptimizerThatWasNeverSavedAnew) {
   training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
