@@ -136,10 +136,14 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
 void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::vector<std::string> names;
   uint64_t elements = 0;
-  for (const TensorPair& pair : states.tensors) {
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
     const uint64_t count = pair.now->summary.statistics.non_finite;
     if (count == 0 || pair.before == nullptr) continue;
     // What is infinite from the first save on, as a mask is, is meant.
+    // A mean of no samples is NaN.
+    const bool optimizer = states.roles[i].kind == Kind::kMoment || states.roles[i].kind == Kind::kStep;
+    if (Elements(*pair.now) == 1 && !states.trained[i] && !optimizer) continue;
     if (pair.before->summary.statistics.non_finite > 0 && !states.before->Raised(alarm::kNonFinite)) continue;
     names.push_back(pair.now->name);
     elements += count;

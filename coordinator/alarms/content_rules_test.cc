@@ -82,6 +82,23 @@ TEST_F(ContentRulesTest, NotANumber) {
   EXPECT_EQ(Save(), None());
 }
 
+// No episode has ended since the save before.
+TEST_F(ContentRulesTest, AMeanOfNoSamples) {
+  training_.Add("metrics.mean_reward", {1});
+  training_.moves = [](const std::string& name) { return !name.starts_with("metrics"); };
+  Go();
+  training_["metrics.mean_reward"] = {NAN};
+  Go(2);
+}
+
+TEST_F(ContentRulesTest, AStepThatIsNotANumber) {
+  Go();
+  training_.Train();
+  training_["optimizer.state.layers.3.weight.step"] = {NAN};
+  const Found found = Save();
+  EXPECT_TRUE(found.contains(std::string(alarm::kNonFinite))) << ::testing::PrintToString(found);
+}
+
 // What is infinite from the first step, as a mask is, is meant.
 TEST_F(ContentRulesTest, AMask) {
   training_["model.frozen"][5] = -INFINITY;
