@@ -171,6 +171,27 @@ TEST_F(StillRulesTest, ARankWhoseWeightsAreOld) {
   ExpectOne(Save(&old, 0), alarm::kStaleRank, {"rank 0 wrote", "of these tensors", "model.layers.*.weight (8)"});
 }
 
+// A rank holds the rare rows of all tables, and nothing else.
+TEST_F(StillRulesTest, ARankWithRareRowsAlone) {
+  for (const char* table : {"emb_l.0.weight", "emb_l.1.weight", "user_factors"}) {
+    training_.Add("model." + std::string(table), training_["model.frozen"]);
+    for (const char* key : {".exp_avg", ".exp_avg_sq"}) {
+      training_.Add("optimizer.state." + std::string(table) + key, std::vector<float>(Training::kElements, 0.01f));
+    }
+  }
+  // Dense weights are rank 0's.
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    training_.Remove("model.layers." + std::to_string(layer) + ".weight");
+    for (const char* key : {".exp_avg", ".exp_avg_sq", ".step"}) {
+      training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight" + key);
+    }
+  }
+  Go();
+  const Training old = training_;
+  training_.Train();
+  EXPECT_EQ(Save(&old, 1), None());
+}
+
 TEST_F(StillRulesTest, ARankWithoutUpdatesOfOneTensor) {
   Go();
   const Training old = training_;
