@@ -151,17 +151,16 @@ StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
   states.tensors.reserve(now.tensors.size());
   auto old = before.tensors.begin();
   for (const Tensor& tensor : now.tensors) {
-    for (; old != before.tensors.end() && old->name < tensor.name; ++old) states.gone.push_back(old->name);
+    while (old != before.tensors.end() && old->name < tensor.name) ++old;
     states.tensors.push_back({&tensor});
     if (old == before.tensors.end() || old->name != tensor.name) continue;
     if (old->SameKind(tensor)) {
       states.tensors.back().before = &*old;
     } else {
-      states.other_kinds.push_back(tensor.name);
+      states.other_kinds.emplace_back(states.tensors.size() - 1, &*old);
     }
     ++old;
   }
-  for (; old != before.tensors.end(); ++old) states.gone.push_back(old->name);
   const Rest rest = RestOf(states);
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     if (states.tensors[i].before != nullptr) Compare(states.tensors[i], now.tensors[i], rest);
