@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/name_pattern.h"
+#include "coordinator/alarms/movement_rules.h"
 #include "coordinator/alarms/name_groups.h"
 #include "coordinator/alarms/tensor_measures.h"
 
@@ -102,6 +104,7 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
   };
   std::map<std::string, Owner> owners;
   size_t moments = 0;
+  std::optional<std::set<size_t>> experts;  // found when they are asked for
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr) continue;
@@ -112,9 +115,17 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
     owner.without_gradients |= IsSquared(states.roles[i].key) && FellEvenly(pair);
     const auto elements = static_cast<uint64_t>(Elements(*pair.now));
     const uint64_t zeros = pair.now->summary.statistics.zeros;
-    if (IsZero(*pair.now)) {
+    const bool zero = IsZero(*pair.now);
+    const bool zeros_in_part = zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1;
+    if (!zero && !zeros_in_part) continue;
+    // An expert that has had no tokens yet came here with its moments.
+    if (const int32_t weight = states.roles[i].weight; weight >= 0) {
+      if (!experts.has_value()) experts = MovedExperts(states);
+      if (experts->contains(static_cast<size_t>(weight))) continue;
+    }
+    if (zero) {
       owner.whole.push_back(pair.now->name);
-    } else if (zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1) {
+    } else {
       owner.in_part.push_back(pair.now->name);
     }
   }
