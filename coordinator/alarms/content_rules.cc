@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/name_pattern.h"
-#include "coordinator/alarms/counter_rules.h"
+#include "coordinator/alarms/movement_rules.h"
 #include "coordinator/alarms/name_groups.h"
 #include "coordinator/alarms/tensor_measures.h"
 
@@ -29,6 +30,8 @@ using Kind = TensorRole::Kind;
 constexpr uint32_t kChangesToBeTied = 8;
 // What an alarm names of equal tensors.
 constexpr size_t kMostPairs = 4;
+// A tensor that has had one shape and dtype for so many saves keeps them.
+constexpr uint32_t kSavesToKnowKind = 3;
 // A first moment is at zero after so many steps without gradients that the squared one has fallen to this share, all of
 // its elements alike but for rounding.
 constexpr double kFall = 0.95;
@@ -101,6 +104,7 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
   };
   std::map<std::string, Owner> owners;
   size_t moments = 0;
+  std::optional<std::set<size_t>> experts;  // found when they are asked for
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr) continue;
@@ -111,9 +115,17 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
     owner.without_gradients |= IsSquared(states.roles[i].key) && FellEvenly(pair);
     const auto elements = static_cast<uint64_t>(Elements(*pair.now));
     const uint64_t zeros = pair.now->summary.statistics.zeros;
-    if (IsZero(*pair.now)) {
+    const bool zero = IsZero(*pair.now);
+    const bool zeros_in_part = zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1;
+    if (!zero && !zeros_in_part) continue;
+    // An expert that has had no tokens yet came here with its moments.
+    if (const int32_t weight = states.roles[i].weight; weight >= 0) {
+      if (!experts.has_value()) experts = MovedExperts(states);
+      if (experts->contains(static_cast<size_t>(weight))) continue;
+    }
+    if (zero) {
       owner.whole.push_back(pair.now->name);
-    } else if (zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1) {
+    } else {
       owner.in_part.push_back(pair.now->name);
     }
   }
@@ -136,9 +148,13 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
 void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::vector<std::string> names;
   uint64_t elements = 0;
-  for (const TensorPair& pair : states.tensors) {
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
     const uint64_t count = pair.now->summary.statistics.non_finite;
     if (count == 0 || pair.before == nullptr) continue;
+    // A mean of no samples is NaN.
+    const bool optimizer = states.roles[i].kind == Kind::kMoment || states.roles[i].kind == Kind::kStep;
+    if (Elements(*pair.now) == 1 && !states.trained[i] && !optimizer) continue;
     // What is infinite from the first save on, as a mask is, is meant.
     if (pair.before->summary.statistics.non_finite > 0 && !states.before->Raised(alarm::kNonFinite)) continue;
     names.push_back(pair.now->name);
@@ -151,25 +167,26 @@ void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
                                  states.Before(), ": ", NamesAndRanks(*states.now, names))});
 }
 
-// Names, shapes and dtypes, within one run.
+// Shapes and dtypes, within one run. A save that lacks names is refused, unless its caller says that they are meant to
+// go.
 void FindDrift(const StatePairs& states, std::vector<Alarm>& alarms) {
   if (!states.same_line()) return;
-  std::string text;
-  std::vector<std::string> gone = states.gone;
-  for (const StateSummary::Object& object : states.before->objects) {
-    if (CountsOn(object.name) &&
-        !std::ranges::binary_search(states.now->objects, object.name, {}, &StateSummary::Object::name)) {
-      gone.push_back(object.name);
-    }
+  const bool names_tell = std::ranges::find(states.trained, true) != states.trained.end();
+  std::vector<std::string> names;
+  for (const auto& [i, was] : states.other_kinds) {
+    const StateSummary::Tensor& is = *states.tensors[i].now;
+    const Kind kind = states.roles[i].kind;
+    const bool trained = states.trained[i] || kind == Kind::kMoment || (kind == Kind::kWeight && !names_tell);
+    // A frozen matrix keeps its shape too. Observers and caches have another one now and then.
+    const bool frozen = was->history.changes == 0 && was->shape.size() > 1;
+    // What has had one shape for some saves keeps it. Losses so far and tokens that are left over have any length.
+    const bool known = was->history.changes + was->history.unchanged >= kSavesToKnowKind;
+    const bool other_dtype = is.dtype != was->dtype;
+    if (trained ? known || other_dtype : known && (frozen || other_dtype)) names.push_back(is.name);
   }
-  if (!states.other_kinds.empty())
-    text = absl::StrCat("another shape or dtype than at ", states.Before(), ": ",
-                        NamesAndRanks(*states.now, states.other_kinds));
-  if (!gone.empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "not there any more since ", states.Before(), ": ",
-                    NamesAndRanks(*states.before, gone));
-  }
-  if (!text.empty()) alarms.push_back({std::string(alarm::kStateDrift), text});
+  if (names.empty()) return;
+  alarms.push_back({std::string(alarm::kStateDrift), absl::StrCat("another shape or dtype than at ", states.Before(),
+                                                                  ": ", NamesAndRanks(*states.now, names))});
 }
 
 // Experts, layers or stages that have become equal.

@@ -15,7 +15,7 @@ namespace cairn {
 void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms);
 // NaN and infinities (kNonFinite).
 void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms);
-// Names, shapes and dtypes that are others, within one run (kStateDrift).
+// Shapes and dtypes that are others, within one run (kStateDrift).
 void FindDrift(const StatePairs& states, std::vector<Alarm>& alarms);
 // Experts, layers or stages that have become equal (kEqualTensors).
 void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms);

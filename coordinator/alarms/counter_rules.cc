@@ -19,6 +19,14 @@ using Kind = TensorRole::Kind;
 // An object, such as a data loader's position, that has changed in so many saves is expected to change in each.
 constexpr uint32_t kChangesToExpectOne = 5;
 
+// Returns true for the name of an object that counts on in each save: a data loader's position, a schedule, progress.
+bool CountsOn(const std::string& name) {
+  for (const char* word : {"loader", "sampler", "progress", "cursor", "consumed", "scheduler"}) {
+    if (absl::StrContains(name, word)) return true;
+  }
+  return name == "data" || absl::StartsWith(name, "data.") || absl::EndsWith(name, ".data");
+}
+
 // Returns the names of the weights that an optimizer has moments for, without their last part: of their modules.
 std::set<std::string> TrainedModules(const StatePairs& states) {
   std::set<std::string> modules;
@@ -44,13 +52,6 @@ bool OptimizerMoves(const StatePairs& states) {
 }
 
 }  // namespace
-
-bool CountsOn(const std::string& name) {
-  for (const char* word : {"loader", "sampler", "progress", "cursor", "consumed", "scheduler"}) {
-    if (absl::StrContains(name, word)) return true;
-  }
-  return name == "data" || absl::StartsWith(name, "data.") || absl::EndsWith(name, ".data");
-}
 
 // Objects, such as the position of a data loader, that changed in each save until now.
 void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {

@@ -2,16 +2,12 @@
 #ifndef CAIRN_COORDINATOR_ALARMS_COUNTER_RULES_H_
 #define CAIRN_COORDINATOR_ALARMS_COUNTER_RULES_H_
 
-#include <string>
 #include <vector>
 
 #include "common/format/alarm.h"
 #include "coordinator/alarms/state_pairs.h"
 
 namespace cairn {
-
-// Returns true for the name of an object that counts on in each save: a data loader's position, a schedule, progress.
-bool CountsOn(const std::string& name);
 
 // Appends to `alarms`, of a step that is not the one before it again: objects that stand still, and counts that went
 // back (kCounterStopped). Pure.

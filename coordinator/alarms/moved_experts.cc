@@ -14,14 +14,16 @@ namespace {
 // A tensor is another one's, if the other one's was nearer by this factor. A sketch says so by chance in one of 8000
 // cases; of two tensors, or of a circle of them, in none.
 constexpr double kNearer = 4;
-// A tensor that moves by this share of its norm, and by this multiple of what it has moved so far, is elsewhere.
+// A tensor that moves by this share of its norm may be elsewhere.
 constexpr double kElsewhere = 0.3;
+// A router that moves by this multiple of how it moved last has other rows. How far it has ever moved does not tell:
+// experts may have changed places before.
 constexpr double kFactor = 4;
 // So many of one kind are compared with each other.
 constexpr size_t kMostCompared = 1024;
 
 bool MovedFar(const TensorPair& pair, double usual) {
-  return pair.distance > kFactor * usual * static_cast<double>(pair.before->history.movement);
+  return pair.distance > kFactor * usual * static_cast<double>(pair.before->history.last_movement);
 }
 
 }  // namespace
@@ -45,14 +47,16 @@ std::set<size_t> MovedExperts(const StatePairs& states, const std::vector<size_t
     std::vector<size_t> routers;                                           // that moved far
   };
   std::map<std::string, Module> modules;  // by the part of the names before "expert"
-  for (const size_t i : weights) {
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    // Also those that rest, for want of tokens.
+    if (states.roles[i].kind != TensorRole::Kind::kWeight || states.tensors[i].before == nullptr) continue;
     const std::string& name = states.tensors[i].now->name;
     const size_t end = name.find("expert");
     if (end == std::string::npos) continue;
     Module& module = modules[name.substr(0, end)];
     std::vector<size_t>& alike = module.experts[{PatternOf(name), states.tensors[i].now->shape}];
     if (alike.size() < kMostCompared) alike.push_back(i);
-    if (states.tensors[i].distance > kElsewhere && MovedFar(states.tensors[i], usual)) module.elsewhere.insert(i);
+    if (states.tensors[i].distance > kElsewhere) module.elsewhere.insert(i);
   }
   std::erase_if(modules, [](const auto& module) { return module.second.elsewhere.empty(); });
   if (modules.empty()) return {};

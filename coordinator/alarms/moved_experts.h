@@ -17,8 +17,8 @@ std::optional<size_t> CameFrom(const StatePairs& states, size_t i, const std::ve
 
 // Returns the numbers of the weights of experts that were another expert's, and of what chose among them (their
 // router), of those modules in which both moved: then each token still goes to its expert. A wrong index in a save or
-// load moves the experts alone. `weights` are all that are judged; `usual` is how much farther than ever before the one
-// in the middle moved. Pure.
+// load moves the experts alone. Routers are among `weights`, all that are judged; `usual` is how much farther than ever
+// before the one in the middle moved. Pure.
 std::set<size_t> MovedExperts(const StatePairs& states, const std::vector<size_t>& weights, double usual);
 
 }  // namespace cairn

@@ -126,15 +126,24 @@ double Usual(const StatePairs& states, const std::vector<size_t>& weights) {
     training = training || pair.changed;
   }
   if (moments && !training) return 1;
-  std::vector<double> ratios;
+  // Most weights may be experts, which change places together.
+  std::vector<double> ratios, of_experts;
   for (const size_t i : weights) {
-    const double movement = static_cast<double>(states.tensors[i].before->history.movement);
-    if (movement > 0) ratios.push_back(states.tensors[i].distance / movement);
+    const TensorPair& pair = states.tensors[i];
+    const double movement = static_cast<double>(pair.before->history.movement);
+    const bool expert = absl::StrContains(pair.now->name, "expert");
+    if (movement > 0) (expert ? of_experts : ratios).push_back(pair.distance / movement);
   }
+  if (ratios.empty()) ratios = std::move(of_experts);
   return std::max({1.0, Median(std::move(ratios)).value_or(1), states.counted.value_or(1)});
 }
 
 }  // namespace
+
+std::set<size_t> MovedExperts(const StatePairs& states) {
+  const std::vector<size_t> weights = MovingWeights(states);
+  return MovedExperts(states, weights, Usual(states, weights));
+}
 
 void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
   const std::vector<size_t> weights = MovingWeights(states);
@@ -188,10 +197,7 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
   // An optimizer that begins anew has small moments, which are near to each other.
   if (shrunk * 2 > judged) left.clear();
   std::set<size_t> experts;
-  if (!left.empty()) {
-    const std::vector<size_t> weights = MovingWeights(states);
-    experts = MovedExperts(states, weights, Usual(states, weights));
-  }
+  if (!left.empty()) experts = MovedExperts(states);
   std::map<size_t, size_t> came_from;
   for (size_t n = 0; n < left.size() && n < kMostCompared; ++n) {
     const TensorPair& pair = states.tensors[left[n]];

@@ -2,12 +2,17 @@
 #ifndef CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_
 #define CAIRN_COORDINATOR_ALARMS_MOVEMENT_RULES_H_
 
+#include <cstddef>
+#include <set>
 #include <vector>
 
 #include "common/format/alarm.h"
 #include "coordinator/alarms/state_pairs.h"
 
 namespace cairn {
+
+// Returns the numbers of the experts and routers that changed places on purpose. Pure.
+std::set<size_t> MovedExperts(const StatePairs& states);
 
 // Appends to `alarms` if weights moved farther than ever before, or have become all zeros that way (kJump). Pure.
 void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms);

@@ -122,6 +122,42 @@ TEST_F(ExpertsTest, ThatChangePlacesWithTheirRows) {
   EXPECT_EQ(Save(), None());
 }
 
+// Most weights are experts, and they change places now and then.
+TEST_F(ExpertsTest, ThatChangePlacesAgain) {
+  for (int layer = 6; layer < Training::kLayers; ++layer) {
+    training_.Remove("model.layers." + std::to_string(layer) + ".weight");
+    for (const char* key : {".exp_avg", ".exp_avg_sq", ".step"}) {
+      training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight" + key);
+    }
+  }
+  Go();
+  SwapExperts();
+  SwapRows();
+  Go(8);
+  std::swap(training_[Expert(0)], training_[Expert(2)]);
+  for (const char* key : {".exp_avg", ".exp_avg_sq"}) {
+    std::swap(training_["optimizer.state." + Expert(0).substr(6) + key],
+              training_["optimizer.state." + Expert(2).substr(6) + key]);
+  }
+  std::vector<float>& router = training_["model.mlp.router.weight"];
+  std::swap_ranges(router.begin(), router.begin() + 256, router.begin() + 512);
+  Go(4);
+}
+
+// One has had no tokens yet.
+TEST_F(ExpertsTest, ThatChangePlacesWithOneThatRests) {
+  for (const char* key : {".exp_avg", ".exp_avg_sq"}) {
+    std::ranges::fill(training_["optimizer.state." + Expert(3).substr(6) + key], 0.0f);
+  }
+  const std::string rests = Expert(3).substr(6);
+  training_.moves = [&](const std::string& name) { return name.find(rests) == std::string::npos; };
+  Go();
+  training_.Train();
+  SwapExperts();
+  SwapRows();
+  EXPECT_EQ(Save(), None());
+}
+
 TEST_F(ExpertsTest, ThatChangePlacesAlone) {
   Go();
   training_.Train();

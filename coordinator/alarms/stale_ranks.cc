@@ -13,6 +13,9 @@
 namespace cairn {
 namespace {
 
+// A matrix with this multiple of its columns as rows may be a table.
+constexpr int64_t kTableRows = 16;
+
 // A rank may hand over an old copy of one of these alone.
 enum Part { kMoments, kTrained, kUntrained, kAverages, kStatistics, kOthers, kParts };
 
@@ -41,9 +44,12 @@ struct Written {
 
 using WrittenByPart = std::array<Written, kParts>;
 
-// Updates of single rows leave out the shards of rare ones.
-bool HasRareRows(const std::string& name) {
-  return absl::StrContains(name, "embed") || absl::StrContains(name, "table");
+// Updates of single rows leave out the shards of rare ones: of tables, and of matrices with as many rows as these have.
+bool HasRareRows(const StateSummary::Tensor& tensor) {
+  for (const char* word : {"emb", "table", "factors"}) {
+    if (absl::StrContains(tensor.name, word)) return true;
+  }
+  return tensor.shape.size() == 2 && tensor.shape[0] >= kTableRows * tensor.shape[1];
 }
 
 // Chance does not explain that a shard of this tensor stands still.
@@ -70,7 +76,7 @@ std::vector<WrittenByPart> WrittenBy(const StatePairs& states) {
         ++written.changed;
         continue;
       }
-      if (HasRareRows(pair.now->name)) continue;
+      if (HasRareRows(*pair.now)) continue;
       ++written.same;
       written.tensors.push_back(static_cast<uint32_t>(i));
       const bool moves = pair.before->history.movement > kMovementThatRounds;

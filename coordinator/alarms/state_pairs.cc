@@ -17,6 +17,8 @@ using Object = StateSummary::Object;
 constexpr float kFading = 0.9f;
 // A tensor that has changed so often is known.
 constexpr uint32_t kChangesToBeKnown = 3;
+// One more than this is the same number in float32.
+constexpr float kLargestCount = 1 << 24;
 // Where nothing counts, weights that have moved by this multiple of what they had moved before had as much training.
 constexpr double kAsFar = 0.75;
 
@@ -113,6 +115,10 @@ std::optional<double> Counted(const StatePairs& states) {
 }  // namespace
 
 bool TensorPair::judged() const {
+  // There a count in float32 comes to its end.
+  if (before->dtype == DType::kFloat32 && Elements(*before) == 1 && before->summary.statistics.max >= kLargestCount) {
+    return false;
+  }
   // NaN stays NaN.
   return before->summary.statistics.non_finite == 0 &&
          (!IsNarrow(before->dtype) || Elements(*before) >= kElementsThatRound);
@@ -145,17 +151,16 @@ StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
   states.tensors.reserve(now.tensors.size());
   auto old = before.tensors.begin();
   for (const Tensor& tensor : now.tensors) {
-    for (; old != before.tensors.end() && old->name < tensor.name; ++old) states.gone.push_back(old->name);
+    while (old != before.tensors.end() && old->name < tensor.name) ++old;
     states.tensors.push_back({&tensor});
     if (old == before.tensors.end() || old->name != tensor.name) continue;
     if (old->SameKind(tensor)) {
       states.tensors.back().before = &*old;
     } else {
-      states.other_kinds.push_back(tensor.name);
+      states.other_kinds.emplace_back(states.tensors.size() - 1, &*old);
     }
     ++old;
   }
-  for (; old != before.tensors.end(); ++old) states.gone.push_back(old->name);
   const Rest rest = RestOf(states);
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     if (states.tensors[i].before != nullptr) Compare(states.tensors[i], now.tensors[i], rest);

@@ -2,8 +2,10 @@
 #ifndef CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_
 #define CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_
 
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/alarms/state_summary.h"
@@ -40,12 +42,12 @@ struct ObjectPair {
 struct StatePairs {
   const StateSummary* before = nullptr;
   const StateSummary* now = nullptr;
-  std::vector<TensorRole> roles;         // by tensor of `now`
-  std::vector<bool> trained;             // by tensor of `now`: weights for which an optimizer has a moment
-  std::vector<TensorPair> tensors;       // by tensor of `now`
-  std::vector<ObjectPair> objects;       // those that both have
-  std::vector<std::string> gone;         // tensors that only `before` has
-  std::vector<std::string> other_kinds;  // tensors whose dtype or shape is another one
+  std::vector<TensorRole> roles;    // by tensor of `now`
+  std::vector<bool> trained;        // by tensor of `now`: weights for which an optimizer has a moment
+  std::vector<TensorPair> tensors;  // by tensor of `now`
+  std::vector<ObjectPair> objects;  // those that both have
+  // The numbers of the tensors whose dtype or shape is another one, and what they were.
+  std::vector<std::pair<size_t, const StateSummary::Tensor*>> other_kinds;
   // How far the optimizers, or layers that count batches, have counted since the step before, as a multiple of how far
   // they had counted before that. Nothing if there is no such count.
   std::optional<double> counted;

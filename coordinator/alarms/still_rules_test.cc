@@ -80,6 +80,14 @@ TEST_F(StillRulesTest, AFrozenOptimizer) {
   ExpectOne(Save(), alarm::kFrozenOptimizer, {"model.layers.*.weight (8)"});
 }
 
+// One more is the same number there.
+TEST_F(StillRulesTest, StepsThatCountUpToTheLastNumber) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    training_["optimizer.state.layers." + std::to_string(layer) + ".weight.step"] = {16777216 - 8};
+  }
+  Go(16);
+}
+
 // The state dict was made once, before the first step.
 TEST_F(StillRulesTest, AnOptimizerThatWasNeverSavedAnew) {
   training_.moves = [](const std::string& name) { return !name.starts_with("optimizer"); };
@@ -161,6 +169,27 @@ TEST_F(StillRulesTest, ARankWhoseWeightsAreOld) {
   training_.Train();
   training_.hands_over = [](const std::string& name) { return name.starts_with("model"); };
   ExpectOne(Save(&old, 0), alarm::kStaleRank, {"rank 0 wrote", "of these tensors", "model.layers.*.weight (8)"});
+}
+
+// A rank holds the rare rows of all tables, and nothing else.
+TEST_F(StillRulesTest, ARankWithRareRowsAlone) {
+  for (const char* table : {"emb_l.0.weight", "emb_l.1.weight", "user_factors"}) {
+    training_.Add("model." + std::string(table), training_["model.frozen"]);
+    for (const char* key : {".exp_avg", ".exp_avg_sq"}) {
+      training_.Add("optimizer.state." + std::string(table) + key, std::vector<float>(Training::kElements, 0.01f));
+    }
+  }
+  // Dense weights are rank 0's.
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    training_.Remove("model.layers." + std::to_string(layer) + ".weight");
+    for (const char* key : {".exp_avg", ".exp_avg_sq", ".step"}) {
+      training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight" + key);
+    }
+  }
+  Go();
+  const Training old = training_;
+  training_.Train();
+  EXPECT_EQ(Save(&old, 1), None());
 }
 
 TEST_F(StillRulesTest, ARankWithoutUpdatesOfOneTensor) {
