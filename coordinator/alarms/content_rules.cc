@@ -8,14 +8,12 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/base/name_pattern.h"
 #include "coordinator/alarms/movement_rules.h"
 #include "coordinator/alarms/name_groups.h"
@@ -47,13 +45,6 @@ bool OptimizerBeganAnew(const StatePairs& states) {
     back += pair.now->summary.statistics.max < pair.before->summary.statistics.max;
   }
   return back * 2 > steps;
-}
-
-// Returns the name of a moment without what tells it from the others of its weight.
-std::string OwnerOf(const std::string& name, std::string_view key) {
-  std::vector<absl::string_view> parts = absl::StrSplit(name, '.');
-  std::erase(parts, absl::string_view(key.data(), key.size()));
-  return absl::StrJoin(parts, ".");
 }
 
 // Returns whether all elements of a squared moment fell by one factor, as they do without gradients.
