@@ -44,6 +44,36 @@ TEST_F(MovementRulesTest, AWeightThatIsAllZeros) {
   EXPECT_TRUE(Save().contains(std::string(alarm::kJump))) << "it is so still";
 }
 
+TEST_F(MovementRulesTest, AFrozenWeightThatIsLost) {
+  Go();
+  training_.Train();
+  std::ranges::fill(training_["model.frozen"], 0.0f);
+  ExpectOne(Save(), alarm::kJump, {"frozen in each save up to step 8", "model.frozen"});
+}
+
+TEST_F(MovementRulesTest, AFrozenWeightThatIsAnother) {
+  Go();
+  training_.Train();
+  std::ranges::reverse(training_["model.frozen"]);
+  ExpectOne(Save(), alarm::kJump, {"model.frozen"});
+  Go(2);
+}
+
+// A target network is a copy of the model, a layer is trained from now on, and a buffer is filled.
+TEST_F(MovementRulesTest, FrozenWeightsThatAreMeantToMove) {
+  training_.Add("model.target", training_["model.frozen"]);
+  training_.Add("model.buffer", std::vector<float>(Training::kElements));
+  training_.Add("target.weight", training_["model.frozen"]);
+  training_.moves = [](const std::string& name) { return name.find("target") == name.npos && name != "model.buffer"; };
+  Go();
+  training_["model.target"] = training_["model.layers.2.weight"];
+  training_["target.weight"] = training_["model.layers.3.weight"];
+  training_["target.weight"][0] += 1;
+  training_["model.buffer"] = training_["model.layers.4.weight"];
+  for (float& value : training_["model.frozen"]) value += 0.1f;
+  EXPECT_EQ(Save(), None());
+}
+
 TEST_F(MovementRulesTest, AFlippedBitOfAnExponent) {
   Go();
   training_.Train();
