@@ -16,6 +16,7 @@
 #include "coordinator/alarms/moved_experts.h"
 #include "coordinator/alarms/name_groups.h"
 #include "coordinator/alarms/tensor_measures.h"
+#include "coordinator/alarms/zero_shards.h"
 
 namespace cairn {
 namespace {
@@ -204,6 +205,11 @@ void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
   if (names = FrozenThatMoved(states); !names.empty()) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", "frozen in each save up to ", states.Before(),
                     ", and moved by more than half of its norm: ", NamesAndRanks(*states.now, names));
+  }
+  std::vector<bool> moving(states.tensors.size());
+  for (const size_t i : weights) moving[i] = true;
+  if (const std::string zeros = ZeroShards(states, moving); !zeros.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", zeros);
   }
   if (text.empty()) return FindStillZero(states, alarms);
   alarms.push_back({std::string(alarm::kJump), text});

@@ -44,6 +44,30 @@ TEST_F(MovementRulesTest, AWeightThatIsAllZeros) {
   EXPECT_TRUE(Save().contains(std::string(alarm::kJump))) << "it is so still";
 }
 
+// A rank hands over an array that it has not filled.
+TEST_F(MovementRulesTest, ARankOfZeros) {
+  Go();
+  training_.Train();
+  Training zeros = training_;
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    for (const char* name : {"model.layers.", "optimizer.state.layers."}) {
+      for (const char* key : {"", ".exp_avg", ".exp_avg_sq"}) {
+        const std::string each = name + std::to_string(layer) + ".weight" + key;
+        if ((name[0] == 'm') == (*key == 0)) std::ranges::fill(zeros[each], 0.0f);
+      }
+    }
+  }
+  const Found found = Save(&zeros, 1);
+  for (const auto& [kind, names] : {std::pair{alarm::kJump, "model.layers.*.weight (8)"},
+                                    std::pair{alarm::kZeroMoments, "optimizer.state.layers.*.weight.exp_avg (8)"}}) {
+    const auto told = found.find(std::string(kind));
+    ASSERT_NE(told, found.end()) << kind;
+    EXPECT_NE(told->second.find("all that rank 1 wrote of these is zeros, and none was at step 8: "), std::string::npos)
+        << told->second;
+    EXPECT_NE(told->second.find(names), std::string::npos) << told->second;
+  }
+}
+
 TEST_F(MovementRulesTest, AFrozenWeightThatIsLost) {
   Go();
   training_.Train();
