@@ -8,18 +8,17 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/base/name_pattern.h"
 #include "coordinator/alarms/movement_rules.h"
 #include "coordinator/alarms/name_groups.h"
 #include "coordinator/alarms/tensor_measures.h"
+#include "coordinator/alarms/zero_shards.h"
 
 namespace cairn {
 namespace {
@@ -47,13 +46,6 @@ bool OptimizerBeganAnew(const StatePairs& states) {
     back += pair.now->summary.statistics.max < pair.before->summary.statistics.max;
   }
   return back * 2 > steps;
-}
-
-// Returns the name of a moment without what tells it from the others of its weight.
-std::string OwnerOf(const std::string& name, std::string_view key) {
-  std::vector<absl::string_view> parts = absl::StrSplit(name, '.');
-  std::erase(parts, absl::string_view(key.data(), key.size()));
-  return absl::StrJoin(parts, ".");
 }
 
 // Returns whether all elements of a squared moment fell by one factor, as they do without gradients.
@@ -140,9 +132,17 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
     names.insert(names.end(), owner.in_part.begin(), owner.in_part.end());
   }
   // A training that begins anew with an optimizer of its own has all of them at 0.
-  if (names.empty() || (!states.same_line() && (names.size() == moments || OptimizerBeganAnew(states)))) return;
-  alarms.push_back({std::string(alarm::kZeroMoments), absl::StrCat("zeros that were none at ", states.Before(), ": ",
-                                                                   NamesAndRanks(*states.now, names))});
+  if (!states.same_line() && (names.size() == moments || OptimizerBeganAnew(states))) return;
+  std::string text;
+  if (!names.empty()) {
+    text = absl::StrCat("zeros that were none at ", states.Before(), ": ", NamesAndRanks(*states.now, names));
+  }
+  std::vector<bool> part(states.tensors.size());
+  for (size_t i = 0; i < part.size(); ++i) part[i] = states.roles[i].kind == Kind::kMoment;
+  if (const std::string zeros = ZeroShards(states, part); !zeros.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", zeros);
+  }
+  if (!text.empty()) alarms.push_back({std::string(alarm::kZeroMoments), text});
 }
 
 void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {

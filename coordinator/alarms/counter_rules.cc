@@ -16,9 +16,6 @@ namespace {
 
 using Kind = TensorRole::Kind;
 
-// An object, such as a data loader's position, that has changed in so many saves is expected to change in each.
-constexpr uint32_t kChangesToExpectOne = 5;
-
 // Returns true for the name of an object that counts on in each save: a data loader's position, a schedule, progress.
 bool CountsOn(const std::string& name) {
   for (const char* word : {"loader", "sampler", "progress", "cursor", "consumed", "scheduler"}) {
@@ -63,7 +60,7 @@ void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
     if (!judged || pair.changed || !CountsOn(pair.now->name) || !pair.steady) continue;
     // A schedule may come to rest, and what had the same value before may have it twice.
     if (absl::StrContains(pair.now->name, "scheduler") || history.returns > 0) continue;
-    if (history.changes >= kChangesToExpectOne) stopped.push_back(pair.now->name);
+    if (history.changes >= states.changes_to_expect()) stopped.push_back(pair.now->name);
   }
   const std::set<std::string> modules = TrainedModules(states);
   size_t steps = 0, steps_back = 0;  // of the optimizer

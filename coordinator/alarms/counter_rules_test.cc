@@ -30,6 +30,15 @@ TEST_F(CounterRulesTest, ALoaderThatStandsStillWithoutARate) {
   ExpectOne(Save(), alarm::kCounterStopped, {"loader"});
 }
 
+// The loader counts chunks of ten batches, and there is a save each nine.
+TEST_F(CounterRulesTest, ALoaderThatRestsNowAndThen) {
+  for (int save = 1; save < 40; ++save) {
+    for (int step = 0; step < 9; ++step) training_.Train();
+    training_.Object("loader")[0] = static_cast<uint32_t>(save * 9 / 10);
+    EXPECT_EQ(Save(), None()) << save;
+  }
+}
+
 // The program is stopped between two saves, and the loader counts files, one for a save.
 TEST_F(CounterRulesTest, ASaveThatComesEarly) {
   for (int save = 0; save < 8; ++save) {

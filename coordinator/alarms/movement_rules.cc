@@ -16,6 +16,7 @@
 #include "coordinator/alarms/moved_experts.h"
 #include "coordinator/alarms/name_groups.h"
 #include "coordinator/alarms/tensor_measures.h"
+#include "coordinator/alarms/zero_shards.h"
 
 namespace cairn {
 namespace {
@@ -24,6 +25,8 @@ using Kind = TensorRole::Kind;
 
 // A tensor that has changed so often has shown how it moves.
 constexpr uint32_t kChangesToKnowMovement = 5;
+// A weight that has not changed since the first save, and in so many, is frozen.
+constexpr uint32_t kSavesToBeFrozen = 5;
 // A tensor that moves by this share of its norm, and by this multiple of what it has moved so far, has jumped.
 constexpr double kJump = 0.5;
 constexpr double kJumpFactor = 4;
@@ -70,6 +73,34 @@ void FindStillZero(const StatePairs& states, std::vector<Alarm>& alarms) {
   }
   if (!names.empty())
     alarms.push_back({std::string(alarm::kJump), absl::StrCat("all zeros still: ", NamesAndRanks(*states.now, names))});
+}
+
+// Returns the frozen matrices of the model that is trained that have become another tensor. Copies of other tensors,
+// such as target networks, and what begins to be trained or filled, are meant.
+std::vector<std::string> FrozenThatMoved(const StatePairs& states) {
+  if (!states.same_line()) return {};
+  const auto top = [](const std::string& name) { return name.substr(0, name.find('.')); };
+  std::set<std::string> models;
+  std::map<uint64_t, size_t> copies;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    if (states.trained[i]) models.insert(top(states.tensors[i].now->name));
+    ++copies[states.tensors[i].now->summary.fingerprint_parts];
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (states.roles[i].kind != Kind::kWeight || states.trained[i] || pair.before == nullptr || !pair.changed) continue;
+    const TensorHistory& history = pair.before->history;
+    if (history.changes > 0 || history.unchanged < kSavesToBeFrozen || pair.distance <= kJump) continue;
+    if (pair.now->shape.size() < 2 && Elements(*pair.now) < kElementsToBeUnrelated) continue;
+    const TensorStatistics& was = pair.before->summary.statistics;
+    const bool copy = !IsZero(*pair.now) && copies[pair.now->summary.fingerprint_parts] > 1;
+    if (was.min >= was.max || copy || FollowedBy(pair.now->name) != Follower::kNone) continue;
+    if (pair.now->summary.statistics.non_finite == 0 && was.non_finite == 0 && models.contains(top(pair.now->name))) {
+      names.push_back(pair.now->name);
+    }
+  }
+  return names;
 }
 
 std::string HowItMoved(const TensorPair& pair) {
@@ -166,10 +197,22 @@ void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
     farthest = pair.distance;
     example = absl::StrCat(pair.now->name, " ", HowItMoved(pair));
   }
-  if (names.empty()) return FindStillZero(states, alarms);
-  alarms.push_back({std::string(alarm::kJump),
-                    absl::StrCat("moved farther since ", states.Before(),
-                                 " than ever before: ", NamesAndRanks(*states.now, names), "; ", example)});
+  std::string text;
+  if (!names.empty()) {
+    text = absl::StrCat("moved farther since ", states.Before(),
+                        " than ever before: ", NamesAndRanks(*states.now, names), "; ", example);
+  }
+  if (names = FrozenThatMoved(states); !names.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "frozen in each save up to ", states.Before(),
+                    ", and moved by more than half of its norm: ", NamesAndRanks(*states.now, names));
+  }
+  std::vector<bool> moving(states.tensors.size());
+  for (const size_t i : weights) moving[i] = true;
+  if (const std::string zeros = ZeroShards(states, moving); !zeros.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", zeros);
+  }
+  if (text.empty()) return FindStillZero(states, alarms);
+  alarms.push_back({std::string(alarm::kJump), text});
 }
 
 void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) {

@@ -14,7 +14,8 @@ namespace cairn {
 // Returns the numbers of the experts and routers that changed places on purpose. Pure.
 std::set<size_t> MovedExperts(const StatePairs& states);
 
-// Appends to `alarms` if weights moved farther than ever before, or have become all zeros that way (kJump). Pure.
+// Appends to `alarms` if weights moved farther than ever before, also from a long rest, or have become all zeros that
+// way (kJump). Pure.
 void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms);
 
 // Appends to `alarms` if moments of an optimizer are in each other's place (kWrongPlace): squared ones have negative

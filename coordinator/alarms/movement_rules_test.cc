@@ -44,6 +44,60 @@ TEST_F(MovementRulesTest, AWeightThatIsAllZeros) {
   EXPECT_TRUE(Save().contains(std::string(alarm::kJump))) << "it is so still";
 }
 
+// A rank hands over an array that it has not filled.
+TEST_F(MovementRulesTest, ARankOfZeros) {
+  Go();
+  training_.Train();
+  Training zeros = training_;
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    for (const char* name : {"model.layers.", "optimizer.state.layers."}) {
+      for (const char* key : {"", ".exp_avg", ".exp_avg_sq"}) {
+        const std::string each = name + std::to_string(layer) + ".weight" + key;
+        if ((name[0] == 'm') == (*key == 0)) std::ranges::fill(zeros[each], 0.0f);
+      }
+    }
+  }
+  const Found found = Save(&zeros, 1);
+  for (const auto& [kind, names] : {std::pair{alarm::kJump, "model.layers.*.weight (8)"},
+                                    std::pair{alarm::kZeroMoments, "optimizer.state.layers.*.weight.exp_avg (8)"}}) {
+    const auto told = found.find(std::string(kind));
+    ASSERT_NE(told, found.end()) << kind;
+    EXPECT_NE(told->second.find("all that rank 1 wrote of these is zeros, and none was at step 8: "), std::string::npos)
+        << told->second;
+    EXPECT_NE(told->second.find(names), std::string::npos) << told->second;
+  }
+}
+
+TEST_F(MovementRulesTest, AFrozenWeightThatIsLost) {
+  Go();
+  training_.Train();
+  std::ranges::fill(training_["model.frozen"], 0.0f);
+  ExpectOne(Save(), alarm::kJump, {"frozen in each save up to step 8", "model.frozen"});
+}
+
+TEST_F(MovementRulesTest, AFrozenWeightThatIsAnother) {
+  Go();
+  training_.Train();
+  std::ranges::reverse(training_["model.frozen"]);
+  ExpectOne(Save(), alarm::kJump, {"model.frozen"});
+  Go(2);
+}
+
+// A target network is a copy of the model, a layer is trained from now on, and a buffer is filled.
+TEST_F(MovementRulesTest, FrozenWeightsThatAreMeantToMove) {
+  training_.Add("model.target", training_["model.frozen"]);
+  training_.Add("model.buffer", std::vector<float>(Training::kElements));
+  training_.Add("target.weight", training_["model.frozen"]);
+  training_.moves = [](const std::string& name) { return name.find("target") == name.npos && name != "model.buffer"; };
+  Go();
+  training_["model.target"] = training_["model.layers.2.weight"];
+  training_["target.weight"] = training_["model.layers.3.weight"];
+  training_["target.weight"][0] += 1;
+  training_["model.buffer"] = training_["model.layers.4.weight"];
+  for (float& value : training_["model.frozen"]) value += 0.1f;
+  EXPECT_EQ(Save(), None());
+}
+
 TEST_F(MovementRulesTest, AFlippedBitOfAnExponent) {
   Go();
   training_.Train();

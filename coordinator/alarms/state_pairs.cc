@@ -19,6 +19,9 @@ constexpr float kFading = 0.9f;
 constexpr uint32_t kChangesToBeKnown = 3;
 // One more than this is the same number in float32.
 constexpr float kLargestCount = 1 << 24;
+// StatePairs::changes_to_expect. Saves are seldom one of many steps short of what is done between them.
+constexpr double kFewestToExpect = 5;
+constexpr double kMostToExpect = 20;
 // Where nothing counts, weights that have moved by this multiple of what they had moved before had as much training.
 constexpr double kAsFar = 0.75;
 
@@ -97,9 +100,9 @@ Rest RestOf(const StatePairs& states) {
   return {longest[static_cast<size_t>(tenth)], now[static_cast<size_t>(tenth)]};
 }
 
-// Returns StatePairs::counted.
-std::optional<double> Counted(const StatePairs& states) {
-  std::vector<double> ratios;
+// Sets StatePairs::counted and `steps`.
+void Count(StatePairs& states) {
+  std::vector<double> ratios, steps;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     if (!pair.changed || pair.before == nullptr || Elements(*pair.now) != 1) continue;
@@ -108,8 +111,10 @@ std::optional<double> Counted(const StatePairs& states) {
     const double was = pair.before->summary.statistics.max, is = pair.now->summary.statistics.max;
     if (history.changes == 0 || history.unchanged > 0 || !(is > was) || was <= 0) continue;
     ratios.push_back((is - was) / (static_cast<double>(history.last_movement) * was));
+    steps.push_back(is - was);
   }
-  return Median(std::move(ratios));
+  states.counted = Median(std::move(ratios));
+  states.steps = Median(std::move(steps)).value_or(0);
 }
 
 }  // namespace
@@ -140,6 +145,10 @@ bool StatePairs::trained_as_much() const {
   return Median(std::move(ratios)).value_or(1) > kAsFar;
 }
 
+uint32_t StatePairs::changes_to_expect() const {
+  return static_cast<uint32_t>(std::clamp(steps + 1, kFewestToExpect, kMostToExpect));
+}
+
 std::string StatePairs::Before() const { return absl::StrCat("step ", before->step); }
 
 StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
@@ -165,7 +174,7 @@ StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     if (states.tensors[i].before != nullptr) Compare(states.tensors[i], now.tensors[i], rest);
   }
-  states.counted = Counted(states);
+  Count(states);
   for (Object& object : now.objects) {
     const auto found = std::ranges::lower_bound(before.objects, object.name, {}, &Object::name);
     if (found == before.objects.end() || found->name != object.name) continue;

@@ -3,6 +3,7 @@
 #define CAIRN_COORDINATOR_ALARMS_STATE_PAIRS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,10 +53,16 @@ struct StatePairs {
   // they had counted before that. Nothing if there is no such count.
   std::optional<double> counted;
 
+  // By how much they have; 0 if there is no such count.
+  double steps = 0;
+
   bool same_line() const { return now->line == before->line; }
   // Returns whether there was as much training since the step before as before that. Between saves that are closer to
   // each other than usual, what changes now and then alone need not change.
   bool trained_as_much() const;
+  // What has changed in so many saves, one after the other, changes in each, although no optimizer trains it. What is
+  // done each ten steps rests in one of ten saves that are nine steps apart.
+  uint32_t changes_to_expect() const;
   // Names the step before.
   std::string Before() const;
 };

@@ -1,5 +1,7 @@
 #include "coordinator/alarms/state_summary.h"
 
+#include "common/base/crc32c.h"
+
 namespace cairn {
 
 uint64_t StateSummary::Object::Value() const {
@@ -23,8 +25,14 @@ StateSummary SummaryOf(const Manifest& manifest) {
                              tensor.shard_count});
   }
   state.shards.reserve(manifest.shards.size());
+  uint64_t bytes = 0;  // most shards are as large as the one before
+  uint32_t zeros = 0;
   for (const ManifestShard& shard : manifest.shards) {
-    state.shards.push_back({shard.crc32c, manifest.files[shard.file].rank});
+    if (shard.bytes != bytes) {
+      bytes = shard.bytes;
+      zeros = ExtendCrc32cByZeros(0, bytes);
+    }
+    state.shards.push_back({shard.crc32c, manifest.files[shard.file].rank, bytes > 0 && shard.crc32c == zeros});
   }
   for (const ManifestObject& object : manifest.objects) {
     if (state.objects.empty() || state.objects.back().name != object.name) {

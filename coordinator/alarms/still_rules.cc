@@ -20,8 +20,6 @@ namespace {
 
 using Kind = TensorRole::Kind;
 
-// An average that has changed so often changes in each save.
-constexpr uint32_t kChangesToKnowFollower = 5;
 // A whole state that rests for so many saves, while the trainer counts on, may be told. A gradient scaler skips some
 // steps in a row.
 constexpr uint32_t kRestToTell = 3;
@@ -92,11 +90,12 @@ std::vector<std::string> FrozenFromTheFirst(const StatePairs& states) {
 std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uint32_t>& told) {
   struct Key {
     bool still = false, moving = false;
-    std::set<int32_t> weights;
+    std::set<std::string> owners;
     std::vector<std::string> names;
   };
   std::map<std::string_view, Key> keys;
-  std::set<int32_t> others;  // weights that have a moment that moves
+  // Those that have a moment that moves. Another optimizer, such as one of rounds, may rest.
+  std::set<std::string> others;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     const TensorRole& role = states.roles[i];
@@ -104,18 +103,18 @@ std::vector<std::string> FrozenKeys(const StatePairs& states, const std::set<uin
         told.contains(static_cast<uint32_t>(i)))
       continue;
     if (!StateIsExpected(states, pair)) continue;
-    if (pair.changed) others.insert(role.weight);
+    if (pair.changed) others.insert(OwnerOf(pair.now->name, role.key));
     if (!states.tensors[static_cast<size_t>(role.weight)].changed) continue;
     Key& key = keys[role.key];
     (pair.changed ? key.moving : key.still) = true;
-    key.weights.insert(role.weight);
+    key.owners.insert(OwnerOf(pair.now->name, role.key));
     key.names.push_back(pair.now->name);
   }
   std::vector<std::string> frozen;
   for (const auto& [moment, key] : keys) {
     // A maximum stands still as the gradients fall, and optimizers of few bits keep the variance from some step on.
     if (!key.still || key.moving || IsSquared(moment)) continue;
-    if (std::ranges::any_of(key.weights, [&](int32_t weight) { return others.contains(weight); })) {
+    if (std::ranges::any_of(key.owners, [&](const std::string& owner) { return others.contains(owner); })) {
       frozen.insert(frozen.end(), key.names.begin(), key.names.end());
     }
   }
@@ -219,7 +218,7 @@ void FindStaleFollowers(const StatePairs& states, std::vector<Alarm>& alarms, co
       weights = weights || pair.changed;
     } else if (pair.changed) {
       moving.insert(follower);
-    } else if (pair.before->history.changes >= kChangesToKnowFollower && !told.contains(static_cast<uint32_t>(i)) &&
+    } else if (pair.before->history.changes >= states.changes_to_expect() && !told.contains(static_cast<uint32_t>(i)) &&
                pair.before->history.movement > kMovementThatRounds) {
       still[follower].push_back(pair.now->name);
     }

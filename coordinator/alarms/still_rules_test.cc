@@ -80,6 +80,27 @@ TEST_F(StillRulesTest, AFrozenOptimizer) {
   ExpectOne(Save(), alarm::kFrozenOptimizer, {"model.layers.*.weight (8)"});
 }
 
+// An outer optimizer goes on each ten steps, and there is a save each nine.
+TEST_F(StillRulesTest, AnOptimizerOfRounds) {
+  const std::string outer = "outer_optimizer.state.layers.", average = "ema.layers.";
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    const std::string name = std::to_string(layer) + ".weight";
+    training_.Add(outer + name + ".momentum_buffer", training_["model.layers." + name]);
+    training_.Add(average + name, training_["model.layers." + name]);
+  }
+  int step = 0;
+  training_.moves = [&](const std::string& name) {
+    return step % 10 == 0 || (!name.starts_with(outer) && !name.starts_with(average));
+  };
+  for (int save = 1; save < 40; ++save) {
+    for (const int end = step + 9; step < end;) {
+      ++step;
+      training_.Train();
+    }
+    EXPECT_EQ(Save(), None()) << save;
+  }
+}
+
 // One more is the same number there.
 TEST_F(StillRulesTest, StepsThatCountUpToTheLastNumber) {
   for (int layer = 0; layer < Training::kLayers; ++layer) {

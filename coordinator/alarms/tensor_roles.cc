@@ -51,6 +51,12 @@ Follower FollowedBy(const std::string& name) {
   return average ? Follower::kAverage : Follower::kNone;
 }
 
+std::string OwnerOf(const std::string& name, std::string_view key) {
+  Parts parts = absl::StrSplit(name, '.');
+  std::erase(parts, absl::string_view(key.data(), key.size()));
+  return absl::StrJoin(parts, ".");
+}
+
 bool CountsBatches(const std::string& name) { return absl::EndsWith(name, ".num_batches_tracked"); }
 
 bool IsSquared(std::string_view key) { return Has(kSquared, key); }

@@ -31,6 +31,9 @@ struct TensorRole {
 // Returns true for a moment that is made of squares or magnitudes, and so has no negative elements.
 bool IsSquared(std::string_view key);
 
+// Returns the name of a moment or step without what tells it from the others that one optimizer keeps for the weight.
+std::string OwnerOf(const std::string& name, std::string_view key);
+
 // What changes with the weights although no optimizer trains it: an average of weights ("ema"), or what normalizing
 // layers count ("running_mean"). Pure names decide.
 enum class Follower { kNone, kAverage, kStatistic };

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -98,7 +99,8 @@ class Training {
         statistics.Add(begin, bytes, end - begin);
         const auto crc = static_cast<uint32_t>(std::hash<std::string>()(std::string(bytes, (end - begin) * 4)));
         tensor.summary.Add({uint64_t{crc} << (rank == 0 ? 0 : 7), statistics.value()});
-        state.shards.push_back({crc, rank});
+        const bool zeros = std::all_of(from.data() + begin, from.data() + end, [](float value) { return value == 0; });
+        state.shards.push_back({crc, rank, zeros});
         ++tensor.shard_count;
       }
       state.tensors.push_back(std::move(tensor));
