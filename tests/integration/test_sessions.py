@@ -30,7 +30,9 @@ def threads():
 
 
 def state(rank):
-    return {"w": rows(WHOLE, rank, 2), "o": {"step": 1}}
+    """Rank 0 holds more than its share, so rank 1 writes a shard of it."""
+    more = {name: cairn.Shard(WHOLE.copy(), WHOLE.shape, (0, 0)) for name in ("a", "b")} if rank == 0 else {}
+    return {"w": rows(WHOLE, rank, 2), "o": {"step": 1}, **more}
 
 
 def save(client, step):
