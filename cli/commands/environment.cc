@@ -81,7 +81,7 @@ std::string FileSystemOf(absl::string_view mountinfo, absl::string_view path) {
     const std::vector<absl::string_view> fields = absl::StrSplit(sides[0], ' ');
     if (fields.size() < 6) continue;
     const std::string place = Unescaped(fields[4]);
-    // Of mounts at one place, the last one hides the others.
+    // The last mount at a place hides the others.
     if (!IsBelow(path, place) || place.size() < longest) continue;
     longest = place.size();
     const std::vector<absl::string_view> kind = absl::StrSplit(sides[1], absl::MaxSplits(' ', 1));

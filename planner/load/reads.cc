@@ -93,7 +93,7 @@ class ReadsPlanner {
   const NameMatch& match_;
   const LoadOptions& options_;
   Reads reads_;
-  // Of the item whose uses are being added.
+  // What belongs to the item whose uses are being added.
   std::vector<Overlap> scattered_;  // of the uses that are no run
   std::vector<FlatRange> runs_;
 };

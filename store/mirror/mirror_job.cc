@@ -18,7 +18,7 @@ constexpr absl::Duration kCheckedFor = absl::Minutes(1);
 // So often it is looked at the files of a copy that only the mirror has.
 constexpr absl::Duration kFilesEach = absl::Hours(6);
 
-// Of more steps, all are read: that takes as long, because they are read at once.
+// If more steps have changed, all are read: that takes as long, because they are read at once.
 constexpr size_t kMostRead = 64;
 
 // Puts `read`, the records of `steps`, in the place of those that were known. All ascend.

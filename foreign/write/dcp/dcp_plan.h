@@ -43,7 +43,7 @@ struct DcpExportPlan {
   // Small files beside those of torch.distributed.checkpoint: name and bytes.
   std::vector<std::pair<std::string, std::string>> beside;
   std::vector<WholeTensor> tensors;  // by name
-  // Of tied weights: a further name, and the index of its tensor.
+  // Tied weights have further names, each here with the index of its tensor.
   std::vector<std::pair<std::string, uint32_t>> second_names;
   std::vector<DcpExportFile> files;
   std::string metadata;      // the bytes of `.metadata`
