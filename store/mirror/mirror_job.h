@@ -66,6 +66,12 @@ class MirrorJob {
   // Somebody has looked at the files of the step's copy, at `now`: it is whole, or `whole` says what is damaged.
   // Returns true if the damage was not known.
   bool NoteChecked(int64_t step, const absl::Status& whole, absl::Time now);
+  // What NoteChecked and NoteLooked have said is void: other files may stand there now.
+  void ForgetChecks() {
+    damaged_.clear();
+    checked_.clear();
+    looked_.clear();
+  }
   // Somebody has looked at the files of a copy that only the mirror has, and could not read them.
   void NoteLooked(int64_t step, absl::Time now) { looked_[step] = now; }
   // Puts down what the last look could not do, though it succeeded; OK if it did all. Returns true if that was not

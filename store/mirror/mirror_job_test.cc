@@ -94,5 +94,16 @@ TEST_F(MirrorJobTest, Note_AStepCannotBeRead_IsReadAgainSoon) {
   EXPECT_GT(job_.next_look(), At(300));
 }
 
+TEST_F(MirrorJobTest, ForgetChecks_DamageWasKnown_IsNotAnyMore) {
+  ReadAll(1, {1, 2}, {1, 2});
+  EXPECT_TRUE(job_.NoteChecked(1, absl::DataLossError("a file is missing"), At(2)));
+  EXPECT_TRUE(job_.NoteChecked(2, absl::OkStatus(), At(2)) == false && job_.NeedsNoCheck(2, true, At(2)));
+  EXPECT_FALSE(job_.DamageOf(1).ok());
+  job_.ForgetChecks();
+  ReadAll(3, {1, 2}, {1, 2});
+  EXPECT_TRUE(job_.DamageOf(1).ok());
+  EXPECT_FALSE(job_.NeedsNoCheck(2, true, At(3)));
+}
+
 }  // namespace
 }  // namespace cairn

@@ -97,7 +97,10 @@ void MirrorView::NoteAnyChanged(const std::string& job, absl::Time time) {
 
 void MirrorView::NoteAnyJobChanged(absl::Time now) {
   MutexLock lock(mutex_);
-  for (auto& [job, seen] : seen_) seen.NoteAnyChanged(now);
+  for (auto& [job, seen] : seen_) {
+    seen.NoteAnyChanged(now);
+    seen.ForgetChecks();
+  }
   empty_.clear();
 }
 
