@@ -214,8 +214,11 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   }
   if (changed.ok() && pin != nullptr && !pin->pinned) mirror_->marks().Unmark(job, pin->step, "");
   if (changed.ok()) mirror_->NoteDeleted(job, changed->deleted);
-  // What failed may have had its effect.
-  if ((!changed.ok() && !none) || (changed.ok() && !changed->ended_by.ok())) mirror_->Look(job);
+  // What storage has failed to do may have had its effect. What was refused had none.
+  const absl::Status failed = changed.ok() ? changed->ended_by : changed.status();
+  const bool refused = absl::IsFailedPrecondition(failed) || absl::IsInvalidArgument(failed) ||
+                       absl::IsNotFound(failed) || absl::IsAlreadyExists(failed);
+  if (!failed.ok() && !refused) mirror_->Look(job);
   order.reset();  // what follows waits for the mirror's storage
   if (none || repeated || untags) {
     // The step may stand only at the mirror.

@@ -19,7 +19,7 @@ from trainings import TRAININGS, State, states_of
 SAVES = 200
 # Faults are planted into one of these saves. Each rule needs three to five saves to know a tensor.
 FIRST, END = 11, 48
-# Of each kind in each training.
+# So many of each kind are planted in each training.
 PLANTED = 32 if os.environ.get("CAIRN_EXHAUSTIVE") else 2
 
 # What need not be planted: a training has nothing of the kind, or seldom shows what is usual of it.
