@@ -214,10 +214,13 @@ absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeS
   }
   if (changed.ok() && pin != nullptr && !pin->pinned) mirror_->marks().Unmark(job, pin->step, "");
   if (changed.ok()) mirror_->NoteDeleted(job, changed->deleted);
-  // What storage has failed to do may have had its effect. What was refused had none.
+  // What storage has failed to do may have had its effect. What Cairn itself refuses had none.
   const absl::Status failed = changed.ok() ? changed->ended_by : changed.status();
-  const bool refused = absl::IsFailedPrecondition(failed) || absl::IsInvalidArgument(failed) ||
-                       absl::IsNotFound(failed) || absl::IsAlreadyExists(failed);
+  bool refused = false;
+  for (const Reason reason :
+       {Reason::kNotCommitted, Reason::kBadRequest, Reason::kCheckpointPinned, Reason::kLastCheckpoint}) {
+    refused = refused || HasReason(failed, reason);
+  }
   if (!failed.ok() && !refused) mirror_->Look(job);
   order.reset();  // what follows waits for the mirror's storage
   if (none || repeated || untags) {
