@@ -7,8 +7,10 @@
 namespace cairn {
 namespace {
 
-// A table for a gap pays off after so many uses.
-constexpr uint64_t kStepsWithoutTable = 64;
+// A table pays off after so many uses.
+constexpr uint64_t kUsesWithoutTable = 64;
+// So many sizes of blocks are remembered.
+constexpr size_t kMostSizes = 8;
 
 }  // namespace
 
@@ -38,7 +40,7 @@ FingerprintPart::FingerprintPart(std::span<const int64_t> global_shape, const Bo
     const auto stride = static_cast<uint64_t>(strides[axis]);
     axes_[axis].count = box.shape[axis];
     axes_[axis].index = run % box.shape[axis];
-    axes_[axis].gap = (stride - inner) * element;
+    axes_[axis].gap.count = (stride - inner) * element;
     run /= box.shape[axis];
     begin += static_cast<uint64_t>(axes_[axis].index) * stride;
     inner += static_cast<uint64_t>(box.shape[axis] - 1) * stride;
@@ -49,6 +51,11 @@ FingerprintPart::FingerprintPart(std::span<const int64_t> global_shape, const Bo
   behind_ = total_ - (begin + within) * element;
 }
 
+uint64_t FingerprintPart::Zeros::Append(uint64_t remainder) {
+  if (!table.has_value() && ++uses > kUsesWithoutTable) table.emplace(count);
+  return table.has_value() ? table->Append(remainder) : AppendZeros64(remainder, count);
+}
+
 void FingerprintPart::NextRun() {
   for (size_t i = axes_.size(); i-- > 0;) {
     Axis& axis = axes_[i];
@@ -56,9 +63,8 @@ void FingerprintPart::NextRun() {
       axis.index = 0;
       continue;
     }
-    if (!axis.append.has_value() && ++axis.steps > kStepsWithoutTable) axis.append.emplace(axis.gap);
-    remainder_ = axis.append.has_value() ? axis.append->Append(remainder_) : AppendZeros64(remainder_, axis.gap);
-    behind_ -= axis.gap;
+    remainder_ = axis.gap.Append(remainder_);
+    behind_ -= axis.gap.count;
     break;
   }
   run_left_ = run_bytes_;
@@ -80,6 +86,19 @@ void FingerprintPart::Add(const char* bytes, size_t size) {
     left_ -= count;
     behind_ -= count;
   }
+}
+
+void FingerprintPart::AddRemainder(uint64_t remainder, uint64_t size) {
+  NextRunBytes();
+  auto known = std::find_if(sizes_.begin(), sizes_.end(), [&](const Zeros& zeros) { return zeros.count == size; });
+  if (known == sizes_.end()) {
+    if (sizes_.size() == kMostSizes) sizes_.clear();
+    known = sizes_.insert(sizes_.end(), Zeros{.count = size});
+  }
+  remainder_ = known->Append(remainder_) ^ remainder;
+  run_left_ -= size;
+  left_ -= size;
+  behind_ -= size;
 }
 
 uint64_t FingerprintPart::Value() const { return AppendZeros64(remainder_, behind_); }

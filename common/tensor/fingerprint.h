@@ -28,6 +28,9 @@ class FingerprintPart {
 
   // Takes the next bytes of the part; pieces may end anywhere. It takes at most as many as the part has.
   void Add(const char* bytes, size_t size);
+  // Takes the next `size` bytes by their remainder (ExtendRemainder64(0, bytes, size)). They lie in one run: `size` is at
+  // most NextRunBytes().
+  void AddRemainder(uint64_t remainder, uint64_t size);
   // Returns how many of the next bytes of the part, at least 1, lie together in the tensor; 0 after the last one.
   uint64_t NextRunBytes();
   // Returns where the next byte stands among the tensor's, row-major. Call it after NextRunBytes has returned more than
@@ -37,18 +40,25 @@ class FingerprintPart {
   uint64_t Value() const;
 
  private:
+  // Appends the same number of zeros many times.
+  struct Zeros {
+    uint64_t count = 0;
+    std::optional<ZeroAppender64> table;
+    uint64_t uses = 0;
+
+    uint64_t Append(uint64_t remainder);
+  };
   // An axis along which runs of bytes that are contiguous in the tensor follow one another.
   struct Axis {
     int64_t count = 0;
     int64_t index = 0;
-    uint64_t gap = 0;  // bytes of the tensor between the last run before a step along this axis and the next one
-    std::optional<ZeroAppender64> append;
-    uint64_t steps = 0;
+    Zeros gap;  // bytes of the tensor between the last run before a step along this axis and the next one
   };
   // Goes to where the next run begins.
   void NextRun();
 
   std::vector<Axis> axes_;  // outermost first
+  std::vector<Zeros> sizes_;  // of what came by its remainder; few, since blocks have one size
   uint64_t run_bytes_ = 0;
   uint64_t run_left_ = 0;
   uint64_t left_ = 0;    // bytes of the part

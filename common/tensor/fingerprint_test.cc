@@ -85,8 +85,14 @@ uint64_t PartOf(Random& random, const Tensor& tensor, const Box& box, FlatRange 
                                         static_cast<size_t>(range.size() * tensor.element_bytes));
   for (size_t at = 0; at < bytes.size();) {
     const auto piece = static_cast<size_t>(Between(random, 1, 50));
-    part.Add(bytes.data() + at, std::min(piece, bytes.size() - at));
-    at += piece;
+    if (Between(random, 0, 1) == 0) {
+      part.Add(bytes.data() + at, std::min(piece, bytes.size() - at));
+      at += piece;
+      continue;
+    }
+    const uint64_t size = std::min(uint64_t{piece}, part.NextRunBytes());
+    part.AddRemainder(ExtendRemainder64(0, bytes.data() + at, size), size);
+    at += size;
   }
   return part.Value();
 }

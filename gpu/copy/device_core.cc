@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "common/base/crc32c.h"
 #include "common/tensor/parallel_copy.h"
+#include "gpu/copy/device_fingerprint.h"
 #include "gpu/copy/device_ranges.h"
 #include "gpu/copy/ring_run.h"
 
@@ -187,6 +189,27 @@ void DeviceCore::CopyThroughRing(const std::vector<StagedCopy>& copies, const st
   outcome.calls += run.calls();
 }
 
+void DeviceCore::ReadThroughRing(const std::vector<StagedCopy>& copies, const Job& job,
+                                 const std::function<void(size_t index, const char* bytes, size_t size)>& take,
+                                 DeviceOutcome& outcome) {
+  outcome.fallback = ring.Make();
+  if (!outcome.fallback.empty()) outcome.path = DevicePath::kPageable;
+  Order(job);
+  RingRun run(driver, *job.device, ring, true, [&](RingRun::Batch& batch) {
+    for (const auto& [index, part] : batch.parts) {
+      take(index, reinterpret_cast<const char*>(part.host.source), static_cast<size_t>(part.bytes));
+    }
+  });
+  for (const size_t index : job.copies) {
+    for (DevicePart& part : PartsOf(copies[index].copy, ring.slot_bytes())) {
+      outcome.bytes += part.bytes;
+      run.Add(index, std::move(part));
+    }
+  }
+  run.Finish();
+  outcome.calls += run.calls();
+}
+
 DeviceOutcome DeviceCore::Checksum(const std::vector<StagedCopy>& copies, std::vector<uint32_t>& checksums) {
   DeviceOutcome outcome = {.path = DevicePath::kPinnedRing};
   checksums.assign(copies.size(), 0);
@@ -195,23 +218,39 @@ DeviceOutcome DeviceCore::Checksum(const std::vector<StagedCopy>& copies, std::v
     jobs = JobsOf(copies, outcome);
     for (auto& [ordinal, job] : jobs) {
       const CurrentContext current(driver, *job.device);
-      outcome.fallback = ring.Make();
-      if (!outcome.fallback.empty()) outcome.path = DevicePath::kPageable;
-      Order(job);
-      RingRun run(driver, *job.device, ring, true, [&](RingRun::Batch& batch) {
-        for (const auto& [index, part] : batch.parts) {
-          checksums[index] = ExtendCrc32c(checksums[index], reinterpret_cast<const char*>(part.host.source),
-                                          static_cast<size_t>(part.bytes));
-        }
-      });
-      for (const size_t index : job.copies) {
-        for (DevicePart& part : PartsOf(copies[index].copy, ring.slot_bytes())) {
-          outcome.bytes += part.bytes;
-          run.Add(index, std::move(part));
-        }
+      const auto take = [&](size_t index, const char* bytes, size_t size) {
+        checksums[index] = ExtendCrc32c(checksums[index], bytes, size);
+      };
+      ReadThroughRing(copies, job, take, outcome);
+    }
+  } catch (const DriverFailure& failure) {
+    AwaitAll(jobs);
+    return FailedBy(failure);
+  }
+  return outcome;
+}
+
+DeviceOutcome DeviceCore::Fingerprint(const std::vector<StagedCopy>& copies, std::vector<FingerprintPart>& parts) {
+  DeviceOutcome outcome;
+  std::map<int, Job> jobs;
+  try {
+    jobs = JobsOf(copies, outcome);
+    for (auto& [ordinal, job] : jobs) {
+      const CurrentContext current(driver, *job.device);
+      std::optional<DeviceFingerprint> sums;
+      try {
+        sums.emplace(driver, *job.device);
+      } catch (const DriverFailure& failure) {
+        outcome.unchecked = failure.text;  // the device has no memory left, say: the host can compute it, too
       }
-      run.Finish();
-      outcome.calls += run.calls();
+      if (!sums.has_value()) {
+        const auto take = [&](size_t index, const char* bytes, size_t size) { parts[index].Add(bytes, size); };
+        ReadThroughRing(copies, job, take, outcome);
+        continue;
+      }
+      Order(job);
+      for (const size_t index : job.copies) sums->Add(copies[index].copy.device, parts[index]);
+      sums->Finish();
     }
   } catch (const DriverFailure& failure) {
     AwaitAll(jobs);

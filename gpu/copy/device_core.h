@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/tensor/fingerprint.h"
 #include "gpu/copy/device_context.h"
 #include "gpu/copy/device_digest.h"
 #include "gpu/copy/shared_blocks.h"
@@ -42,6 +44,7 @@ class DeviceCore {
   // These do the work of the methods of DeviceStaging with the same names.
   DeviceOutcome Copy(const std::vector<StagedCopy>& copies, int64_t threads);
   DeviceOutcome Checksum(const std::vector<StagedCopy>& copies, std::vector<uint32_t>& checksums);
+  DeviceOutcome Fingerprint(const std::vector<StagedCopy>& copies, std::vector<FingerprintPart>& parts);
   DeviceOutcome FindBlocks(const std::vector<StagedCopy>& copies, std::vector<SharedBlock>& blocks);
   void Close();
 
@@ -65,6 +68,10 @@ class DeviceCore {
   void Reorder(size_t index, DeviceOutcome& outcome);
   void CopyThroughRing(const std::vector<StagedCopy>& copies, const std::vector<size_t>& indices,
                        const DeviceContext& device, int64_t threads, DeviceOutcome& outcome);
+  // Moves the packed arrays of one device through the ring. `take` gets their bytes on the host, in order.
+  void ReadThroughRing(const std::vector<StagedCopy>& copies, const Job& job,
+                       const std::function<void(size_t index, const char* bytes, size_t size)>& take,
+                       DeviceOutcome& outcome);
   // Waits for all enqueued copies after a failure, so that the caller may free its memory.
   void AwaitAll(const std::map<int, Job>& jobs);
 

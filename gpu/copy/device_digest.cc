@@ -1,13 +1,13 @@
 #include "gpu/copy/device_digest.h"
 
-#include "gpu/copy/crc32c_kernel.h"
+#include "gpu/copy/crc_kernels.h"
 
 namespace cairn {
 
 void DeviceDigest::Load() {
   if (kernel_ != nullptr) return;
   Require(driver_, driver_.call().module_load(&module_, kCrc32cKernelPtx), "cuModuleLoadData");
-  const cuda::Result result = driver_.call().module_get_function(&kernel_, module_, crc32c::kKernelName);
+  const cuda::Result result = driver_.call().module_get_function(&kernel_, module_, crc_lanes::Crc32c::kKernelName);
   if (result == cuda::kSuccess) return;
   driver_.call().module_unload(module_);
   module_ = nullptr;
@@ -20,9 +20,9 @@ void DeviceDigest::Begin(const std::vector<Array>& arrays) {
   arrays_ = arrays;
   first_block_.assign(1, 0);
   for (const Array& array : arrays) {
-    first_block_.push_back(first_block_.back() + static_cast<uint64_t>(Crc32cBlocksOf(array.bytes)));
+    first_block_.push_back(first_block_.back() + static_cast<uint64_t>(CrcBlocksOf(array.bytes)));
   }
-  sums_at_ = arrays.size() * sizeof(crc32c::Range);
+  sums_at_ = arrays.size() * sizeof(crc_lanes::Range);
   const size_t size = sums_at_ + static_cast<size_t>(first_block_.back()) * sizeof(uint32_t);
   if (size > size_) {
     const auto& call = driver_.call();
@@ -42,29 +42,30 @@ void DeviceDigest::Begin(const std::vector<Array>& arrays) {
     host_ = static_cast<std::byte*>(host);
     size_ = size;
   }
-  auto* table = reinterpret_cast<crc32c::Range*>(host_);
+  auto* table = reinterpret_cast<crc_lanes::Range*>(host_);
   for (size_t i = 0; i < arrays.size(); ++i) {
     table[i] = {.address = arrays[i].address,
-                .bytes = static_cast<crc32c::Long>(arrays[i].bytes),
-                .first_block = first_block_[i]};
+                .bytes = static_cast<crc_lanes::Long>(arrays[i].bytes),
+                .first_block = first_block_[i],
+                .block_bytes = crc_lanes::kBlockBytes};
   }
 }
 
 void DeviceDigest::Sum(size_t from, size_t to, cuda::Stream stream) {
   if (from == to) return;
   // Within one launch, blocks are numbered from its first array on.
-  auto* table = reinterpret_cast<crc32c::Range*>(host_);
+  auto* table = reinterpret_cast<crc_lanes::Range*>(host_);
   for (size_t i = from; i < to; ++i) table[i].first_block = first_block_[i] - first_block_[from];
-  cuda::DevicePointer ranges = device_ + from * sizeof(crc32c::Range);
-  Require(driver_, driver_.call().copy_to_device(ranges, table + from, (to - from) * sizeof(crc32c::Range), stream),
+  cuda::DevicePointer ranges = device_ + from * sizeof(crc_lanes::Range);
+  Require(driver_, driver_.call().copy_to_device(ranges, table + from, (to - from) * sizeof(crc_lanes::Range), stream),
           "cuMemcpyHtoDAsync");
   auto count = static_cast<uint32_t>(to - from);
   unsigned long long blocks = first_block_[to] - first_block_[from];
   cuda::DevicePointer sums = device_ + sums_at_ + first_block_[from] * sizeof(uint32_t);
   void* parameters[] = {&ranges, &count, &blocks, &sums};
-  const auto grid = static_cast<unsigned>((blocks + crc32c::kWarps - 1) / crc32c::kWarps);
+  const auto grid = static_cast<unsigned>((blocks + crc_lanes::kWarps - 1) / crc_lanes::kWarps);
   Require(driver_,
-          driver_.call().launch_kernel(kernel_, grid, 1, 1, crc32c::kThreads, 1, 1, 0, stream, parameters, nullptr),
+          driver_.call().launch_kernel(kernel_, grid, 1, 1, crc_lanes::kThreads, 1, 1, 0, stream, parameters, nullptr),
           "cuLaunchKernel");
 }
 

@@ -13,7 +13,7 @@
 namespace cairn {
 
 // Computes the sums of one device's arrays. The device's context must be current in all calls. Calls throw
-// DriverFailure. It takes 24 bytes of device memory for each array and 4 bytes for each 64 KiB, and as much pinned host
+// DriverFailure. It takes 32 bytes of device memory for each array and 4 bytes for each 64 KiB, and as much pinned host
 // memory. It keeps both for the next time.
 class DeviceDigest {
  public:

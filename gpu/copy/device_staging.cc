@@ -228,6 +228,15 @@ DeviceOutcome DeviceStaging::Checksum(std::vector<StagedCopy> copies, double sec
   return outcome;
 }
 
+DeviceOutcome DeviceStaging::Fingerprint(std::vector<StagedCopy> copies, double seconds,
+                                         std::vector<FingerprintPart>* parts) {
+  auto result = std::make_shared<std::vector<FingerprintPart>>(std::move(*parts));
+  DeviceOutcome outcome =
+      Run(seconds, [copies = std::move(copies), result](DeviceCore& core) { return core.Fingerprint(copies, *result); });
+  if (outcome.kind == DeviceOutcome::kDone) *parts = std::move(*result);
+  return outcome;
+}
+
 DeviceOutcome DeviceStaging::FindBlocks(std::vector<StagedCopy> arrays, double seconds,
                                         std::vector<SharedBlock>* blocks) {
   auto found = std::make_shared<std::vector<SharedBlock>>();

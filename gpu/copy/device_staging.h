@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/file/unique_fd.h"
+#include "common/tensor/fingerprint.h"
 #include "gpu/copy/overlap_state.h"
 #include "gpu/copy/shared_blocks.h"
 #include "gpu/copy/staged_copy.h"
@@ -56,6 +57,11 @@ class DeviceStaging {
   // Computes the CRC32C of each copy's device array, over its elements in the order of the device's memory. The bytes
   // pass through the ring, and the host computes. The targets of the copies are not used.
   DeviceOutcome Checksum(std::vector<StagedCopy> copies, double seconds, std::vector<uint32_t>* checksums);
+
+  // Computes the parts of fingerprints that each copy's device array makes, which must be packed. `parts` has for each
+  // copy its place in its tensor, and gets its value. The device computes; if it cannot, which `unchecked` of the
+  // outcome says, the bytes pass through the ring, and the host computes. The targets of the copies are not used.
+  DeviceOutcome Fingerprint(std::vector<StagedCopy> copies, double seconds, std::vector<FingerprintPart>* parts);
 
   // Returns whether the work of an earlier call still runs.
   bool busy() const;

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "gpu/copy/crc32c_kernel.h"
+#include "gpu/copy/crc_kernels.h"
 #include "gpu/driver/driver.h"
 
 namespace cairn {

@@ -9,14 +9,17 @@ not matter: the fingerprints of shards that tile it are added up to that of the 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import operator
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from cairn._base.errors import Error
+from cairn._gpu.devices import Devices
 from cairn._state import dtypes
 from cairn._state.declared_boxes import boxes_of
 from cairn._state.fingerprint_parts import fingerprint_parts
@@ -74,20 +77,20 @@ class Fingerprint:
         return f"{self.part ^ _zeros_behind(_ALL_ONES, size) ^ _ALL_ONES:016x}"
 
 
-def fingerprint(state: dict[str, Any]) -> dict[str, Fingerprint]:
+def fingerprint(state: dict[str, Any], timeout: float = 600) -> dict[str, Fingerprint]:
     """Computes the fingerprints of the tensors in a state.
 
     Args:
-      state: as for Client.save. Objects and aliases are passed over. Arrays must be in the memory of the host.
+      state: as for Client.save. Objects and aliases are passed over.
+      timeout: seconds within which GPUs must have answered.
 
     Returns:
       Name -> fingerprint of the shards that the state has. It reads the arrays once, with the threads of
-      CAIRN_COPY_THREADS.
+      CAIRN_COPY_THREADS; those on GPUs are summed there, after all earlier work in their streams.
 
     Raises:
-      Error: BAD_REQUEST (a value is of torch: cairn.torch.fingerprint takes it), UNSUPPORTED (an array is on a GPU),
-        BAD_SHAPE (a shard does not lie in its tensor), and as Client.save of
-        what the state holds.
+      Error: BAD_REQUEST (a value is of torch: cairn.torch.fingerprint takes it), BAD_SHAPE (a shard does not lie in its
+        tensor), DEVICE_ERROR and DEVICE_STALLED of arrays on GPUs, and as Client.save of what the state holds.
     """
     for name, value in state.items() if isinstance(state, dict) else ():
         if type(value).__module__.partition(".")[0] == "torch":
@@ -96,7 +99,9 @@ def fingerprint(state: dict[str, Any]) -> dict[str, Fingerprint]:
     declared = LayoutBuilder().declare(state)
     boxes = list(boxes_of(declared))
     found: dict[str, Fingerprint] = {}
-    for box, part in zip(boxes, fingerprint_parts(boxes), strict=True):
+    with contextlib.closing(Devices()) as devices:
+        parts = fingerprint_parts(boxes, devices, time.monotonic() + timeout, declared.kept)
+    for box, part in zip(boxes, parts, strict=True):
         one = Fingerprint(box.dtype, box.global_shape, part, box.end - box.begin)
         found[box.name] = found[box.name] + one if box.name in found else one
     return found

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "gpu/copy/device_staging.h"
 #include "gpu/copy/probe.h"
 #include "python/native/copy_table.h"
+#include "python/native/fingerprint_box.h"
 
 namespace {
 
@@ -178,6 +180,29 @@ void cairn_device_checksum(void* staging, const CairnCopy* copies, int64_t count
   std::vector<uint32_t> result;
   Put(Of(staging).staging.Checksum(std::move(staged), seconds, &result), Of(staging), outcome);
   std::copy(result.begin(), result.end(), checksums);
+}
+
+void cairn_device_fingerprint(void* staging, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
+                              const uint64_t* streams, const int64_t* boxes, double seconds, uint64_t* parts,
+                              CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  std::vector<StagedCopy> staged;
+  outcome->index = Read(true, 0, copies, count, dimensions, streams, false, staged);
+  outcome->kind = -1;
+  if (outcome->index >= 0) return;
+  std::vector<cairn::FingerprintPart> places;
+  for (int64_t i = 0; i < count; ++i) {
+    const cairn::TiledCopy& copy = staged[static_cast<size_t>(i)].copy.copy;
+    std::optional<cairn::FingerprintPart> place = cairn::ReadFingerprintBox(boxes, copy.element_bytes);
+    outcome->index = i;
+    if (!place.has_value() || !copy.dimensions.empty()) return;
+    places.push_back(*std::move(place));
+  }
+  outcome->index = -1;
+  const DeviceOutcome done = Of(staging).staging.Fingerprint(std::move(staged), seconds, &places);
+  Put(done, Of(staging), outcome);
+  if (done.kind != DeviceOutcome::kDone) return;
+  std::transform(places.begin(), places.end(), parts, [](const auto& place) { return place.Value(); });
 }
 
 void* cairn_blocks_find(void* staging, const CairnCopy* arrays, int64_t count, const int64_t* dimensions,

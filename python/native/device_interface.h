@@ -67,6 +67,12 @@ void cairn_device_checksum(void* staging, const struct CairnCopy* copies, int64_
                            const uint64_t* streams, double seconds, uint32_t* checksums,
                            struct CairnDeviceOutcome* outcome);
 
+// Computes the parts of fingerprints that the sources of copies make, which must be packed. `boxes` is that of
+// cairn_fingerprint. Their targets are not looked at.
+void cairn_device_fingerprint(void* staging, const struct CairnCopy* copies, int64_t count, const int64_t* dimensions,
+                              const uint64_t* streams, const int64_t* boxes, double seconds, uint64_t* parts,
+                              struct CairnDeviceOutcome* outcome);
+
 // As SharedBlock. The text is cut to fit and ends with a zero.
 struct CairnDeviceBlock {
   int64_t kind;

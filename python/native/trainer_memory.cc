@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "common/base/crc32c.h"
-#include "common/tensor/box.h"
 #include "common/tensor/fingerprint.h"
-#include "common/tensor/flat_range.h"
 #include "common/tensor/parallel_copy.h"
 #include "common/tensor/tiled_copy.h"
 #include "python/native/copy_table.h"
+#include "python/native/fingerprint_box.h"
 
 namespace {
 
@@ -22,7 +20,6 @@ using cairn::Walk;
 using Dimension = cairn::TiledCopy::Dimension;
 
 // A tensor of numpy has at most so many axes.
-constexpr int64_t kMaxAxes = 64;
 
 // Makes fewer, larger dimensions with the same elements in the same order.
 void Simplify(Walk& walk) {
@@ -98,21 +95,6 @@ int64_t ReadWalks(const CairnCopy* copies, int64_t count, const int64_t* dimensi
   return -1;
 }
 
-// Reads one entry of `boxes`, and moves it on behind the entry. Returns nothing if it is not valid.
-std::optional<cairn::FingerprintPart> ReadBox(const int64_t*& boxes, int64_t bytes) {
-  const int64_t element = *boxes++, axes = *boxes++;
-  if (element < 1 || element > 16 || axes < 0 || axes > kMaxAxes) return std::nullopt;
-  const std::span<const int64_t> global(boxes, static_cast<size_t>(axes));
-  const int64_t *offset = boxes + axes, *shape = offset + axes;
-  const cairn::Box box = {{offset, shape}, {shape, shape + axes}};
-  const cairn::FlatRange range = {shape[axes], shape[axes + 1]};
-  boxes = shape + axes + 2;
-  if (!cairn::ElementCount(global).has_value() || !cairn::Contains(global, box)) return std::nullopt;
-  if (range.begin < 0 || range.begin > range.end || range.end > box.size()) return std::nullopt;
-  if (bytes / element != range.size() || bytes % element != 0) return std::nullopt;
-  return cairn::FingerprintPart(global, box, range, static_cast<int>(element));
-}
-
 }  // namespace
 
 int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads, const void* base,
@@ -157,7 +139,7 @@ int64_t cairn_fingerprint(const CairnCopy* copies, int64_t count, const int64_t*
   if (const int64_t bad = ReadWalks(copies, count, dimensions, walks, total); bad >= 0) return bad;
   std::vector<cairn::FingerprintPart> sums;
   for (int64_t i = 0; i < count; ++i) {
-    std::optional<cairn::FingerprintPart> part = ReadBox(boxes, walks[static_cast<size_t>(i)].bytes());
+    std::optional<cairn::FingerprintPart> part = cairn::ReadFingerprintBox(boxes, walks[static_cast<size_t>(i)].bytes());
     if (!part.has_value()) return i;
     sums.push_back(*std::move(part));
   }
@@ -175,4 +157,4 @@ uint64_t cairn_store_then_load(uint64_t* store, uint64_t value, const uint64_t* 
   return __atomic_load_n(load, __ATOMIC_SEQ_CST);
 }
 
-int64_t cairn_interface_version() { return 8; }
+int64_t cairn_interface_version() { return 9; }

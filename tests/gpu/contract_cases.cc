@@ -12,7 +12,8 @@
 #include <utility>
 
 #include "common/base/crc32c.h"
-#include "gpu/copy/crc32c_kernel.h"
+#include "common/base/crc64.h"
+#include "gpu/copy/crc_kernels.h"
 #include "tests/gpu/sharing_cases.h"
 
 namespace cairn {
@@ -57,18 +58,20 @@ struct Pages {
   char* bytes = nullptr;
 };
 
-// The kernel that sums arrays, compiled by the driver.
+// A kernel that sums arrays, compiled by the driver.
 struct Kernel {
-  explicit Kernel(const GpuDriver& driver) : call(driver.call()) {
-    loaded = call.module_load(&module, kCrc32cKernelPtx);
-    if (loaded == cuda::kSuccess) loaded = call.module_get_function(&function, module, crc32c::kKernelName);
+  explicit Kernel(const GpuDriver& driver, const char* ptx = kCrc32cKernelPtx,
+                  const char* name = crc_lanes::Crc32c::kKernelName)
+      : call(driver.call()) {
+    loaded = call.module_load(&module, ptx);
+    if (loaded == cuda::kSuccess) loaded = call.module_get_function(&function, module, name);
   }
   ~Kernel() { call.module_unload(module); }
   Result Launch(DevicePointer ranges, uint32_t count, unsigned long long blocks, DevicePointer sums,
                 cuda::Stream stream) {
     void* parameters[] = {&ranges, &count, &blocks, &sums};
-    const auto grid = static_cast<unsigned>((blocks + crc32c::kWarps - 1) / crc32c::kWarps);
-    return call.launch_kernel(function, grid, 1, 1, crc32c::kThreads, 1, 1, 0, stream, parameters, nullptr);
+    const auto grid = static_cast<unsigned>((blocks + crc_lanes::kWarps - 1) / crc_lanes::kWarps);
+    return call.launch_kernel(function, grid, 1, 1, crc_lanes::kThreads, 1, 1, 0, stream, parameters, nullptr);
   }
   const cuda::Functions& call;
   cuda::Module module = nullptr;
@@ -454,11 +457,11 @@ std::vector<ContractCase> Cases() {
     Kernel kernel(d);
     Pages bytes, sums;
     bytes.Fill(7);
-    std::vector<crc32c::Range> ranges;
+    std::vector<crc_lanes::Range> ranges;
     unsigned long long at = 0, blocks = 0;
     for (const unsigned long long size : {1, 511, 512, 513, 1024, 65535, 65536, 65537, 200000, 300001, 16, 4}) {
-      ranges.push_back({.address = data.memory + at, .bytes = size, .first_block = blocks});
-      blocks += static_cast<unsigned long long>(Crc32cBlocksOf(static_cast<int64_t>(size)));
+      ranges.push_back({.address = data.memory + at, .bytes = size, .first_block = blocks, .block_bytes = crc_lanes::kBlockBytes});
+      blocks += static_cast<unsigned long long>(CrcBlocksOf(static_cast<int64_t>(size)));
       at += size;
     }
     constexpr size_t kSums = kBytes / 2;  // where the sums lie
@@ -469,10 +472,42 @@ std::vector<ContractCase> Cases() {
     d.call().copy_to_host(sums.bytes, tables.memory + kSums, blocks * sizeof(uint32_t), data.stream);
     const Result done = d.call().stream_synchronize(data.stream);
     bool equal = true;
-    for (const crc32c::Range& range : ranges) {
+    for (const crc_lanes::Range& range : ranges) {
       const auto* raw = reinterpret_cast<const uint32_t*>(sums.bytes) + range.first_block;
       equal = equal && Crc32cOfBlocks(raw, static_cast<int64_t>(range.bytes)) ==
                            Crc32c(bytes.bytes + (range.address - data.memory), range.bytes);
+    }
+    return d.NameOf(launched) + ", " + d.NameOf(done) + ", " + Equal(equal);
+  });
+  // The same with blocks of any size, as shards of a tensor have.
+  add("kernel_of_fingerprints_sums_as_the_host_does", [](const GpuDriver& d) {
+    Device data(d), tables(d);
+    Kernel kernel(d, kCrc64KernelPtx, crc_lanes::Crc64::kKernelName);
+    Pages bytes, sums;
+    bytes.Fill(9);
+    std::vector<crc_lanes::Range> ranges;
+    unsigned long long at = 0, blocks = 0;
+    for (const unsigned long long block : {1, 4, 16, 100, 511, 512, 513, 1024, 3000, 65535, 65536}) {
+      const unsigned long long size = std::min<unsigned long long>(3 * block + block / 2, 70000);
+      ranges.push_back({.address = data.memory + at, .bytes = size, .first_block = blocks, .block_bytes = block});
+      blocks += (size + block - 1) / block;
+      at += size;
+    }
+    constexpr size_t kSums = kBytes / 2;  // where the sums lie
+    d.call().copy_to_device(data.memory, bytes.bytes, kBytes, data.stream);
+    d.call().copy_to_device(tables.memory, ranges.data(), ranges.size() * sizeof(ranges[0]), data.stream);
+    const Result launched =
+        kernel.Launch(tables.memory, static_cast<uint32_t>(ranges.size()), blocks, tables.memory + kSums, data.stream);
+    d.call().copy_to_host(sums.bytes, tables.memory + kSums, blocks * sizeof(uint64_t), data.stream);
+    const Result done = d.call().stream_synchronize(data.stream);
+    bool equal = true;
+    const auto* sum = reinterpret_cast<const uint64_t*>(sums.bytes);
+    for (const crc_lanes::Range& range : ranges) {
+      const char* from = bytes.bytes + (range.address - data.memory);
+      for (unsigned long long offset = 0; offset < range.bytes; offset += range.block_bytes) {
+        const auto size = std::min(range.block_bytes, range.bytes - offset);
+        equal = equal && *sum++ == ExtendRemainder64(0, from + offset, size);
+      }
     }
     return d.NameOf(launched) + ", " + d.NameOf(done) + ", " + Equal(equal);
   });

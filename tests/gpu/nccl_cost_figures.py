@@ -64,8 +64,8 @@ class Training:
         gpu.check("cuStreamCreate", ctypes.byref(stream), 1)
         data = GpuBytes(gpu, self._size, 1)
         blocks = -(-self._size // BLOCK_BYTES)
-        ranges, sums = gpu.allocate(24), gpu.allocate(4 * blocks)
-        gpu.write(ranges, numpy.array([data.address, self._size, 0], numpy.uint64))
+        ranges, sums = gpu.allocate(32), gpu.allocate(4 * blocks)
+        gpu.write(ranges, numpy.array([data.address, self._size, 0, BLOCK_BYTES], numpy.uint64))
         arguments = [ctypes.c_uint64(ranges), ctypes.c_uint32(1), ctypes.c_uint64(blocks), ctypes.c_uint64(sums)]
         pointers = (ctypes.c_void_p * 4)(*[ctypes.addressof(argument) for argument in arguments])
         while not self._ended:

@@ -19,8 +19,9 @@ from figures import GB, Gpu, GpuBytes
 import cairn
 from cairn._gpu import devices
 
-PTX = pathlib.Path(__file__).resolve().parents[2] / "gpu/copy/crc32c_kernel.ptx"
-BLOCK_BYTES, WARPS, THREADS = 1 << 16, 16, 512  # of gpu/copy/crc32c_lanes.h
+KERNELS = pathlib.Path(__file__).resolve().parents[2] / "gpu/copy"
+PTX = KERNELS / "crc32c_kernel.ptx"
+BLOCK_BYTES, WARPS, THREADS = 1 << 16, 16, 512  # of gpu/copy/crc_lanes.h
 
 
 class Optimizer:
@@ -147,24 +148,12 @@ def torn_saves(gpu: Gpu, name: str, guarded: bool, each: int, saves: int, second
 
 
 def digest(gpu: Gpu, size: int) -> dict[str, object]:
-    """Rate of the kernel, against that of a copy on the device, which reads and writes each byte."""
-    module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
-    gpu.check("cuModuleLoadData", ctypes.byref(module), PTX.read_bytes() + b"\0")
-    gpu.check("cuModuleGetFunction", ctypes.byref(kernel), module, b"cairn_crc32c")
+    """Rates of the kernels, against that of a copy on the device, which reads and writes each byte."""
     data = GpuBytes(gpu, size, 1)
-    blocks = -(-size // BLOCK_BYTES)
-    ranges, sums = gpu.allocate(24), gpu.allocate(4 * blocks)
-    gpu.write(ranges, numpy.array([data.address, size, 0], numpy.uint64))
-    arguments = [ctypes.c_uint64(ranges), ctypes.c_uint32(1), ctypes.c_uint64(blocks), ctypes.c_uint64(sums)]
-    pointers = (ctypes.c_void_p * 4)(*[ctypes.addressof(argument) for argument in arguments])
-
-    def run() -> None:
-        # Fewer threads than the kernel is made for would leave blocks out, and seem fast.
-        gpu.check("cuLaunchKernel", kernel, -(-blocks // WARPS), 1, 1, THREADS, 1, 1, 0, None, pointers, None)
-
-    figures: dict[str, object] = {"bytes": size, "crc32c_gb_s": size / GB / best_seconds(gpu, run)}
-    found = numpy.frombuffer(gpu.read(sums, 4 * blocks).tobytes(), numpy.uint32)
-    figures["blocks_summed"] = float((found != 0).mean())
+    figures: dict[str, object] = {"bytes": size}
+    for name, sum_bytes in ("crc32c", 4), ("crc64", 8):
+        rate, summed = kernel_rate(gpu, data, size, name, sum_bytes)
+        figures |= {f"{name}_gb_s": rate, f"{name}_blocks_summed": summed}
     if hasattr(gpu.library, "cuMemcpyDtoDAsync_v2"):  # the stand-in has none
         half = size // 2
 
@@ -173,8 +162,29 @@ def digest(gpu: Gpu, size: int) -> dict[str, object]:
                       ctypes.c_size_t(half), None)
 
         read = 2 * half / GB / best_seconds(gpu, copy)
-        figures |= {"device_bandwidth_gb_s": read, "crc32c_over_bandwidth": figures["crc32c_gb_s"] / read}
+        figures |= {"device_bandwidth_gb_s": read, "crc32c_over_bandwidth": figures["crc32c_gb_s"] / read,
+                    "crc64_over_bandwidth": figures["crc64_gb_s"] / read}
     return figures
+
+
+def kernel_rate(gpu: Gpu, data: GpuBytes, size: int, name: str, sum_bytes: int) -> tuple[float, float]:
+    """Returns GB/s, and the share of blocks that got a sum."""
+    module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+    gpu.check("cuModuleLoadData", ctypes.byref(module), (KERNELS / f"{name}_kernel.ptx").read_bytes() + b"\0")
+    gpu.check("cuModuleGetFunction", ctypes.byref(kernel), module, b"cairn_" + name.encode())
+    blocks = -(-size // BLOCK_BYTES)
+    ranges, sums = gpu.allocate(32), gpu.allocate(sum_bytes * blocks)
+    gpu.write(ranges, numpy.array([data.address, size, 0, BLOCK_BYTES], numpy.uint64))
+    arguments = [ctypes.c_uint64(ranges), ctypes.c_uint32(1), ctypes.c_uint64(blocks), ctypes.c_uint64(sums)]
+    pointers = (ctypes.c_void_p * 4)(*[ctypes.addressof(argument) for argument in arguments])
+
+    def run() -> None:
+        # Fewer threads than the kernel is made for would leave blocks out, and seem fast.
+        gpu.check("cuLaunchKernel", kernel, -(-blocks // WARPS), 1, 1, THREADS, 1, 1, 0, None, pointers, None)
+
+    rate = size / GB / best_seconds(gpu, run)
+    found = numpy.frombuffer(gpu.read(sums, sum_bytes * blocks).tobytes(), f"u{sum_bytes}")
+    return rate, float((found != 0).mean())
 
 
 def best_seconds(gpu: Gpu, work) -> float:

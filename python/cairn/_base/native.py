@@ -13,7 +13,7 @@ import numpy
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 
-_INTERFACE_VERSION = 8
+_INTERFACE_VERSION = 9
 # These are the columns of a row of the copies' table, as in struct CairnCopy.
 SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
     range(10)

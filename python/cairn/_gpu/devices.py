@@ -235,15 +235,63 @@ class Devices:
                 result[position] = int(value)
         return result
 
+    def fingerprints(self, arrays: Iterable[tuple[str, DeviceArray, tuple[int, ...]]], deadline: float,
+                     kept: object) -> list[int]:
+        """Returns the part of a fingerprint that each array makes. The devices compute it, but for arrays that are not
+        contiguous and where a device has no memory left.
+
+        Args:
+          arrays: name, array, and its place as cairn_fingerprint takes it.
+          kept: what keeps those alive that have no owner.
+
+        Raises:
+          Error: as to_host().
+        """
+        copies = DeviceCopyList()
+        result: list[int] = []
+        packed: list[int] = []
+        places: list[int] = []
+        for name, array, place in arrays:
+            if array.flags.c_contiguous:
+                copies.add_device_array(name, array, 0, -1, 0)
+                packed.append(len(result))
+                places += place
+                result.append(0)
+            else:
+                check, _data = self._copied(name, array, max(deadline - time.monotonic(), 0.0), kept)
+                result += check.fingerprints(place)
+        if packed:
+            rows, dimensions = copies.tables()
+            streams = numpy.array(copies.streams, numpy.uint64)
+            boxes = numpy.array(places, numpy.int64)
+            parts = numpy.zeros(len(rows), numpy.uint64)
+            outcome = Outcome()
+            begun = time.monotonic()
+            handle = self._open(max(deadline - begun, 0.0))
+            _LIBRARY.cairn_device_fingerprint(handle, rows.ctypes.data, len(rows), dimensions.ctypes.data,
+                                              streams.ctypes.data, boxes.ctypes.data,
+                                              max(deadline - time.monotonic(), 0.0), parts.ctypes.data,
+                                              ctypes.byref(outcome))
+            self._check(outcome, copies.names, (kept, copies.owners), time.monotonic() - begun)
+            for position, value in zip(packed, parts, strict=True):
+                result[position] = int(value)
+        return result
+
     def _checksum_on_host(self, name: str, array: DeviceArray, timeout: float, kept: object) -> int:
-        """The ring has the elements in the order of the device's memory, which is another one here."""
+        check, _data = self._copied(name, array, timeout, kept)
+        return check.checksums()[0]
+
+    def _copied(self, name: str, array: DeviceArray, timeout: float,
+                kept: object) -> tuple[native.CopyList, numpy.ndarray]:
+        """Returns a list whose only source is a copy of an array, and the copy, which must stay as long. The ring has
+        the elements in the order of the device's memory, which is another one here."""
         data = numpy.empty(array.nbytes, numpy.uint8)
         copies = DeviceCopyList()
         copies.add_device_array(name, array, data.ctypes.data, data.nbytes, 0)
         self.to_host(copies, data, timeout, kept)
         check = native.CopyList()
         check.add_array(data, 0, -1, 0)
-        return check.checksums()[0]
+        return check, data
 
     def _check(self, outcome: Outcome, names: Sequence[str], memory: object, timeout: float) -> None:
         if outcome.kind == STALLED:
@@ -451,6 +499,8 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_device_copy.argtypes = [pointer, number, ctypes.c_uint64, pointer, number, pointer, pointer, number,
                                           seconds, pointer]
     library.cairn_device_checksum.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer, pointer]
+    library.cairn_device_fingerprint.argtypes = [pointer, pointer, number, pointer, pointer, pointer, seconds, pointer,
+                                                 pointer]
     library.cairn_blocks_find.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer]
     library.cairn_blocks_find.restype = pointer
     library.cairn_blocks_count.argtypes = [pointer]
@@ -471,7 +521,7 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_overlap_free.restype = None
     for function in (library.cairn_device_waiting, library.cairn_device_locate, library.cairn_device_pin,
                      library.cairn_device_release, library.cairn_device_copy, library.cairn_device_checksum,
-                     library.cairn_blocks_free, library.cairn_blocks_export, library.cairn_blocks_forget):
+                     library.cairn_device_fingerprint, library.cairn_blocks_free, library.cairn_blocks_export, library.cairn_blocks_forget):
         function.restype = None
     return library
 

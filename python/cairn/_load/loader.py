@@ -25,7 +25,7 @@ from cairn._staging import slab_copies
 from cairn._state import layout
 from cairn._state.declared_boxes import boxes_of
 from cairn._state.entries import PerRankValues
-from cairn._state.fingerprint_parts import check_on_host, fingerprint_parts
+from cairn._state.fingerprint_parts import fingerprint_parts
 from cairn._state.layout import DeclaredState
 from cairn._state.mapping import MappingLike, declare_mapping
 from cairn._state.objects import decode
@@ -59,7 +59,6 @@ class Loader:
         declared = declare_mapping(self._targets.declare(state, writable=True), mapping, source)
         request = self._request(strict)
         if verify is not None:
-            check_on_host(declared)
             request.verify_fingerprints = True
         if step is not None:
             request.step = step
@@ -119,7 +118,8 @@ class Loader:
                                             self._session.owner, self._session.lease(),
                                             self._session.agent_incarnation, self._session.straggler_reporter("load"))
             if request.verify_fingerprints:
-                end.fingerprint_parts.extend(fingerprint_parts(boxes_of(declared)))
+                end.fingerprint_parts.extend(fingerprint_parts(boxes_of(declared), self._devices,
+                                                               time.monotonic() + timeout, declared.kept))
             return begun, self._await_end(end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):

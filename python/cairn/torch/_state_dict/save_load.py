@@ -81,11 +81,12 @@ def _cache_of(client: Client) -> ShardCache:
     return _caches.setdefault(client, ShardCache())
 
 
-def fingerprint(state_dict: dict[str, Any]) -> dict[str, Fingerprint]:
+def fingerprint(state_dict: dict[str, Any], timeout: float = 600) -> dict[str, Fingerprint]:
     """Calls cairn.fingerprint for a state dict.
 
     Args:
-      state_dict: as for save(). Tensors on GPUs of CUDA must be copied to the host first.
+      state_dict: as for save().
+      timeout: as for cairn.fingerprint.
 
     Returns:
       Name -> fingerprint of what this rank holds of the tensor: a DTensor's local part.
@@ -95,7 +96,7 @@ def fingerprint(state_dict: dict[str, Any]) -> dict[str, Fingerprint]:
     """
     flat = flatten(state_dict)
     flat.copies.from_devices()
-    return compute_fingerprint(flat.state)
+    return compute_fingerprint(flat.state, timeout)
 
 
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None = None,
