@@ -14,7 +14,9 @@ o_proj and down_proj, norms whole. Each round runs, one after the other, for eac
   fast          fastsafetensors: each rank reads a part of the files, and torch.distributed (gloo) scatters the rest
   instanttensor which wants a GPU, and is left out by name without one
   read          the files with O_DIRECT, by one process: what this disk gives to anyone (cold)
-  memcpy        as many bytes by each rank, from memory to its parameters (warm)
+  memcpy        as many bytes by each rank, from memory to its parameters (warm); pinned memory, if they are on a GPU
+
+With --device cuda the parameters are on the GPU, and the loaders that can load there do so. All ranks share one GPU.
 
 "cold" is with the files' pages dropped from the page cache, "warm" with all files in it.
 A time goes from the moment at which all processes are ready, libraries imported, until the last one can read the first
@@ -47,7 +49,7 @@ _HIDDEN, _WIDE, _VOCABULARY = 2048, 5632, 16384
 # More than this part of the processors is used by others: the machine is busy.
 _BUSY = 0.10
 _LOADERS = ("cairn", "cairn, alone", "safetensors", "runai", "fast", "instanttensor", "memcpy")
-_MODULES = {"runai": "runai_model_streamer", "fast": "fastsafetensors"}
+_MODULES = {"runai": "runai_model_streamer", "fast": "fastsafetensors", "instanttensor": "instanttensor"}
 
 
 def parse() -> argparse.Namespace:
@@ -59,6 +61,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--directory", help="where files are written (default: a temporary directory)")
     parser.add_argument("--new", action="store_true", help="loads make tensors, and fill none that are there")
     parser.add_argument("--busy", action="store_true", help="print figures although the machine does other work")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the parameters are")
+    parser.add_argument("--json", action="store_true", help="one line with all times, instead of the table")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -132,13 +136,13 @@ def with_cairn(directory: str, rank: int, world: int, shared: bool,
     return lambda: cairn.torch.load_safetensors(directory, placement, shared=shared).tensors
 
 
-def with_safetensors(directory: str, rank: int, world: int) -> Callable[[], dict[str, Any]]:
+def with_safetensors(directory: str, rank: int, world: int, device: str) -> Callable[[], dict[str, Any]]:
     from safetensors import safe_open
 
     def load() -> dict[str, Any]:
         result = {}
         for path in sorted(pathlib.Path(directory).glob("*.safetensors")):
-            with safe_open(path, "pt") as file:
+            with safe_open(path, "pt", device) as file:
                 for name in file.keys():  # noqa: SIM118  # it is no dict
                     axis = axis_of(name)
                     if axis is None or world == 1:
@@ -153,13 +157,14 @@ def with_safetensors(directory: str, rank: int, world: int) -> Callable[[], dict
     return load
 
 
-def with_runai(directory: str, rank: int, world: int) -> Callable[[], dict[str, Any]]:
+def with_runai(directory: str, rank: int, world: int, device: str) -> Callable[[], dict[str, Any]]:
     from runai_model_streamer import SafetensorsStreamer
 
     def load() -> dict[str, Any]:
         result = {}
         with SafetensorsStreamer() as streamer:
-            streamer.stream_files([str(path) for path in sorted(pathlib.Path(directory).glob("*.safetensors"))])
+            streamer.stream_files([str(path) for path in sorted(pathlib.Path(directory).glob("*.safetensors"))],
+                                  device=device)
             for name, tensor in streamer.get_tensors():
                 part = part_of(tensor, axis_of(name), rank, world)
                 result[name] = tensor if part is tensor else part.clone()
@@ -168,7 +173,22 @@ def with_runai(directory: str, rank: int, world: int) -> Callable[[], dict[str, 
     return load
 
 
-def with_fastsafetensors(directory: str, rank: int, world: int) -> Callable[[], dict[str, Any]]:
+def with_instanttensor(directory: str, rank: int, world: int, device: str) -> Callable[[], dict[str, Any]]:
+    import instanttensor
+
+    def load() -> dict[str, Any]:
+        paths = [str(path) for path in sorted(pathlib.Path(directory).glob("*.safetensors"))]
+        result = {}
+        with instanttensor.safe_open(paths, framework="pt", device=0) as file:
+            for name, tensor in file.tensors():
+                part = part_of(tensor, axis_of(name), rank, world)
+                result[name] = tensor if part is tensor else part.clone()
+        return result
+
+    return load
+
+
+def with_fastsafetensors(directory: str, rank: int, world: int, device: str) -> Callable[[], dict[str, Any]]:
     import torch.distributed as dist
     from fastsafetensors import SafeTensorsFileLoader
 
@@ -179,7 +199,7 @@ def with_fastsafetensors(directory: str, rank: int, world: int) -> Callable[[], 
 
     def load() -> dict[str, Any]:
         paths = [str(path) for path in sorted(pathlib.Path(directory).glob("*.safetensors"))]
-        loader = SafeTensorsFileLoader(group, "cpu", nogds=True)
+        loader = SafeTensorsFileLoader(group, device, nogds=True)
         loader.add_filenames({other: paths[other::world] for other in range(world)})
         buffers = loader.copy_files_to_device()
         result = {}
@@ -192,23 +212,28 @@ def with_fastsafetensors(directory: str, rank: int, world: int) -> Callable[[], 
     return load
 
 
-def with_memcpy(directory: str, rank: int, world: int) -> Callable[[], dict[str, Any]]:
+def with_memcpy(directory: str, rank: int, world: int, device: str) -> Callable[[], dict[str, Any]]:
     source = with_cairn(directory, rank, world, True, {})()
+    if device != "cpu":
+        source = {name: tensor.pin_memory() for name, tensor in source.items()}
     return lambda: source
 
 
-def worker(directory: str, loader: str, rank: int, world: int, new: bool) -> None:
+def worker(directory: str, loader: str, rank: int, world: int, new: bool, device: str) -> None:
     """Loads once, when its parent says so, and tells when it was done and what it has."""
     import torch
 
     torch.set_num_threads(max(len(os.sched_getaffinity(0)) // world, 1))
-    make = {"safetensors": with_safetensors, "runai": with_runai, "fast": with_fastsafetensors, "memcpy": with_memcpy}
+    make = {"safetensors": with_safetensors, "runai": with_runai, "fast": with_fastsafetensors,
+            "instanttensor": with_instanttensor, "memcpy": with_memcpy}
     parameters: dict[str, Any] = {}
     if not new:
-        parameters = {name: torch.full_like(tensor, -1)
+        parameters = {name: torch.full_like(tensor, -1, device=device)
                       for name, tensor in with_cairn(directory, rank, world, True, {})().items()}
     load = (with_cairn(directory, rank, world, loader == "cairn", parameters) if loader.startswith("cairn")
-            else make[loader](directory, rank, world))
+            else make[loader](directory, rank, world, device))
+    if device != "cpu":
+        torch.zeros(1, device=device).sum().item()  # CUDA has started
     print("ready", flush=True)
     sys.stdin.readline()
     storage = storage_bytes()
@@ -216,16 +241,17 @@ def worker(directory: str, loader: str, rank: int, world: int, new: bool) -> Non
     tensors = load()
     if not loader.startswith("cairn"):
         tensors = ({name: tensor.clone() for name, tensor in tensors.items()} if loader == "memcpy" and new else
-                   {name: parameters[name].copy_(tensor) if parameters else tensor for name, tensor in tensors.items()})
+                   {name: parameters[name].copy_(tensor, non_blocking=True) if parameters else tensor
+                    for name, tensor in tensors.items()})
     touched = sum(int(tensor.reshape(-1).view(torch.uint8)[::4096].sum()) for tensor in tensors.values()
                   if tensor.is_contiguous())
-    ended = time.monotonic()
+    ended = time.monotonic()  # int() has waited for the GPU
     storage = storage_bytes() - storage
     total = touched * 0
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
         total = zlib.crc32(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode(), total)
-        total = zlib.crc32(tensor.view(torch.uint8).numpy(), total)
+        total = zlib.crc32(tensor.view(torch.uint8).cpu().numpy(), total)
     print(json.dumps({"begun": begun, "ended": ended, "storage": storage, "checksum": total,
                       "bytes": sum(tensor.nbytes for tensor in tensors.values())}), flush=True)
     sys.stdin.readline()  # ranks end together: one may still give another its part
@@ -242,14 +268,14 @@ class Absent(Exception):
     """A peer cannot run here."""
 
 
-def run(directory: pathlib.Path, loader: str, world: int, warm: bool, new: bool) -> tuple[float, int, list[int]]:
+def run(directory: pathlib.Path, loader: str, world: int, warm: bool, new: bool, device: str) -> tuple[float, int, list[int]]:
     """Returns the seconds that a load took, the bytes that it read from storage, and the checksum of each rank."""
     (directory / "store").unlink(missing_ok=True)
     with tempfile.TemporaryFile("w+") as errors:
         ranks = []
         try:
             for rank in range(world):
-                told = json.dumps([str(directory), loader, rank, world, new])
+                told = json.dumps([str(directory), loader, rank, world, new, device])
                 ranks.append(subprocess.Popen([sys.executable, __file__, "--worker", told], stdin=subprocess.PIPE,
                                               stdout=subprocess.PIPE, stderr=errors, text=True,
                                               env={**os.environ, "RUNAI_STREAMER_LOG_LEVEL": "ERROR"}))
@@ -309,11 +335,11 @@ def busy_part() -> float:
     return 1 - (after[1] - before[1]) / max(after[0] - before[0], 1)
 
 
-def why_absent(loader: str, world: int) -> str:
+def why_absent(loader: str, world: int, device: str) -> str:
     """Returns why a loader cannot run; "" if it can."""
     if loader == "cairn, alone" and world > 1:
         return "there are other processes"
-    if loader == "instanttensor":
+    if loader == "instanttensor" and device == "cpu":
         return "it loads to GPUs alone"
     module = _MODULES.get(loader)
     return f"{module} is not installed" if module and importlib.util.find_spec(module) is None else ""
@@ -342,12 +368,13 @@ def measure(options: argparse.Namespace, directory: pathlib.Path) -> int:
                 for loader in options.only:
                     if (world, loader) in left_out or (loader == "memcpy" and not warm):
                         continue
-                    if why := why_absent(loader, world):
+                    if why := why_absent(loader, world, options.device):
                         left_out[world, loader] = why
                         continue
                     busiest = max(busiest, busy_part())
                     try:
-                        seconds, read, found = run(directory, loader, world, warm, options.new)
+                        seconds, read, found = run(directory, loader, world, warm, options.new,
+                                                   options.device)
                     except Absent as error:
                         left_out[world, loader] = str(error)
                         continue
@@ -357,6 +384,12 @@ def measure(options: argparse.Namespace, directory: pathlib.Path) -> int:
                         return 1
                     times.setdefault((world, warm, loader), []).append(seconds)
                     storage.setdefault((world, warm, loader), []).append(read / size)
+    if options.json:
+        table = {f"{world} {'warm' if warm else 'cold'} {loader}": found
+                 for (world, warm, loader), found in times.items()}
+        print(json.dumps({"bytes": size, "seconds": table, "others": busiest,
+                          "left_out": {f"{world} {loader}": why for (world, loader), why in left_out.items()}}))
+        return 0
     for (world, loader), why in left_out.items():
         print(f"not run with {world}: {loader}: {why}")
     print(f"{size} bytes; all that ran had the same bytes in {options.rounds} rounds")

@@ -28,8 +28,8 @@ class FingerprintPart {
 
   // Takes the next bytes of the part; pieces may end anywhere. It takes at most as many as the part has.
   void Add(const char* bytes, size_t size);
-  // Takes the next `size` bytes by their remainder (ExtendRemainder64(0, bytes, size)). They lie in one run: `size` is at
-  // most NextRunBytes().
+  // Takes the next `size` bytes by their remainder (ExtendRemainder64(0, bytes, size)). They lie in one run: `size` is
+  // at most NextRunBytes().
   void AddRemainder(uint64_t remainder, uint64_t size);
   // Returns how many of the next bytes of the part, at least 1, lie together in the tensor; 0 after the last one.
   uint64_t NextRunBytes();
@@ -57,7 +57,7 @@ class FingerprintPart {
   // Goes to where the next run begins.
   void NextRun();
 
-  std::vector<Axis> axes_;  // outermost first
+  std::vector<Axis> axes_;    // outermost first
   std::vector<Zeros> sizes_;  // of what came by its remainder; few, since blocks have one size
   uint64_t run_bytes_ = 0;
   uint64_t run_left_ = 0;

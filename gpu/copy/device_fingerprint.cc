@@ -90,8 +90,7 @@ void DeviceFingerprint::Run() {
   cuda::DevicePointer sums = memory_ + kSumsAt;
   void* parameters[] = {&ranges, &count, &blocks, &sums};
   const auto grid = static_cast<unsigned>((blocks + crc_lanes::kWarps - 1) / crc_lanes::kWarps);
-  Require(driver_,
-          call.launch_kernel(kernel_, grid, 1, 1, crc_lanes::kThreads, 1, 1, 0, stream, parameters, nullptr),
+  Require(driver_, call.launch_kernel(kernel_, grid, 1, 1, crc_lanes::kThreads, 1, 1, 0, stream, parameters, nullptr),
           "cuLaunchKernel");
   Require(driver_, call.copy_to_host(host_ + kSumsAt, sums, blocks_ * sizeof(uint64_t), stream), "cuMemcpyDtoHAsync");
   DeviceEvent done(driver_);

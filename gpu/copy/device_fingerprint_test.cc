@@ -78,15 +78,15 @@ class DeviceFingerprintTest : public testing::Test {
 };
 
 TEST_F(DeviceFingerprintTest, Fingerprint_OfWholeTensorsAndShards_IsThatOfTheHost) {
-  Add({300, 500}, {{0, 0}, {300, 500}}, 4);                   // many blocks, the last one shorter
-  Add({300, 500}, {{100, 0}, {50, 500}}, 2, 1);               // rows of another device
-  Add({300, 500}, {{0, 100}, {300, 130}}, 4);                 // columns: each run is a block
-  Add({40, 9, 30000}, {{3, 2, 100}, {4, 5, 20000}}, 4);       // runs longer than a block
-  Add({4, 9, 16384}, {{0, 0, 0}, {4, 9, 16384}}, 4);          // whole blocks
-  Add({300, 500}, {{0, 100}, {300, 130}}, {77, 20000}, 8);    // begins and ends within runs
+  Add({300, 500}, {{0, 0}, {300, 500}}, 4);                 // many blocks, the last one shorter
+  Add({300, 500}, {{100, 0}, {50, 500}}, 2, 1);             // rows of another device
+  Add({300, 500}, {{0, 100}, {300, 130}}, 4);               // columns: each run is a block
+  Add({40, 9, 30000}, {{3, 2, 100}, {4, 5, 20000}}, 4);     // runs longer than a block
+  Add({4, 9, 16384}, {{0, 0, 0}, {4, 9, 16384}}, 4);        // whole blocks
+  Add({300, 500}, {{0, 100}, {300, 130}}, {77, 20000}, 8);  // begins and ends within runs
   Add({7}, {{2}, {3}}, 1);
   Add({}, {{}, {}}, 16);
-  Add({7}, {{2}, {0}}, 4);                                    // nothing
+  Add({7}, {{2}, {0}}, 4);  // nothing
   const DeviceOutcome outcome = Compare();
   EXPECT_EQ(outcome.bytes, 0) << "no byte of an array goes to the host";
   EXPECT_EQ(outcome.unchecked, "");

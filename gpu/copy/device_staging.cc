@@ -231,8 +231,8 @@ DeviceOutcome DeviceStaging::Checksum(std::vector<StagedCopy> copies, double sec
 DeviceOutcome DeviceStaging::Fingerprint(std::vector<StagedCopy> copies, double seconds,
                                          std::vector<FingerprintPart>* parts) {
   auto result = std::make_shared<std::vector<FingerprintPart>>(std::move(*parts));
-  DeviceOutcome outcome =
-      Run(seconds, [copies = std::move(copies), result](DeviceCore& core) { return core.Fingerprint(copies, *result); });
+  DeviceOutcome outcome = Run(
+      seconds, [copies = std::move(copies), result](DeviceCore& core) { return core.Fingerprint(copies, *result); });
   if (outcome.kind == DeviceOutcome::kDone) *parts = std::move(*result);
   return outcome;
 }

@@ -139,7 +139,8 @@ int64_t cairn_fingerprint(const CairnCopy* copies, int64_t count, const int64_t*
   if (const int64_t bad = ReadWalks(copies, count, dimensions, walks, total); bad >= 0) return bad;
   std::vector<cairn::FingerprintPart> sums;
   for (int64_t i = 0; i < count; ++i) {
-    std::optional<cairn::FingerprintPart> part = cairn::ReadFingerprintBox(boxes, walks[static_cast<size_t>(i)].bytes());
+    std::optional<cairn::FingerprintPart> part =
+        cairn::ReadFingerprintBox(boxes, walks[static_cast<size_t>(i)].bytes());
     if (!part.has_value()) return i;
     sums.push_back(*std::move(part));
   }

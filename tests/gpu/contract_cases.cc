@@ -460,7 +460,8 @@ std::vector<ContractCase> Cases() {
     std::vector<crc_lanes::Range> ranges;
     unsigned long long at = 0, blocks = 0;
     for (const unsigned long long size : {1, 511, 512, 513, 1024, 65535, 65536, 65537, 200000, 300001, 16, 4}) {
-      ranges.push_back({.address = data.memory + at, .bytes = size, .first_block = blocks, .block_bytes = crc_lanes::kBlockBytes});
+      ranges.push_back(
+          {.address = data.memory + at, .bytes = size, .first_block = blocks, .block_bytes = crc_lanes::kBlockBytes});
       blocks += static_cast<unsigned long long>(CrcBlocksOf(static_cast<int64_t>(size)));
       at += size;
     }

@@ -13,6 +13,7 @@ import numpy
 import pytest
 
 import cairn
+from cairn._load import receiver
 from testing.errors import raises_error
 from testing.parallel import layout
 from testing.ranks import blank, on_ranks, until
@@ -256,3 +257,36 @@ def test_a_torn_save_of_one_rank_ends_it_for_all(gpu, tmp_path):
     meet = threading.Barrier(2, timeout=60)
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
         assert on_ranks(cluster, work, limits=LIMITS) == [("TORN_SNAPSHOT", True, [2])] * 2
+
+
+def test_a_load_that_verifies_sums_on_the_device(gpu, tmp_path):
+    before, after = layout(2, 1, 2), layout(1, 2, 2)
+    with cairn.local.Cluster(ranks=4, root=tmp_path) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, before(rank)).wait())
+
+        def load(rank, client):
+            target, arrays = on_device(gpu, after(rank), rank % 2, zero=True)
+            report = client.load(target, verify="fingerprint")
+            check(arrays, after(rank), rank)
+            return report
+
+        reports = on_ranks(cluster, load)
+    assert all(report.verified_tensors == len(before(0)) for report in reports)
+    assert gpu.count("cuLaunchKernel") == 4, "one for each rank"
+
+
+def test_a_load_that_verifies_finds_an_array_on_a_device_that_is_not_what_was_saved(gpu, tmp_path, monkeypatch):
+    value, receive = numpy.arange(6000, dtype=numpy.float32).reshape(60, 100), receiver.receive
+    target = gpu.array(numpy.zeros_like(value))
+
+    def damaged(*arguments):
+        result = receive(*arguments)
+        target.values[31, 7] += 1
+        return result
+
+    monkeypatch.setattr(receiver, "receive", damaged)
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster, cluster.connect(0) as client:
+        client.save(1, {"w": gpu.array(value), "v": value}).wait()
+        with raises_error("FINGERPRINT_MISMATCH") as caught:
+            client.load({"w": target, "v": numpy.zeros_like(value)}, verify="fingerprint")
+    assert caught.value.message.endswith("in 1 tensor on rank 0: w")

@@ -542,3 +542,33 @@ def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
     assert not found and "/nowhere/libcuda.so.1" in text
     assert "\nnext            Without a GPU" in text, "it says what to do"
     assert "libcuda.so.1 where the loader does" in text, "the trainer has no flag for it"
+
+
+# Fingerprints.
+
+
+def as_shard(array):
+    """The upper left corner of a tensor, of whose rows each is a run of its own."""
+    return cairn.Shard(array, (308, 74), (0, 0), (300, 70))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "complex128"])
+def test_fingerprints_of_arrays_on_devices_are_those_of_the_host(gpu, dtype):
+    values = {"matrix": random_array((300, 70), dtype), "scalar": random_array((), dtype),
+              "empty": random_array((0, 3), dtype), "transposed": random_array((50, 60), dtype).T,
+              "large": random_array((300_000,), dtype)}
+    there = {name: gpu.array(value, device=len(name) % 2) for name, value in values.items()}
+    state = {**there, "shard": as_shard(gpu.array(values["matrix"])), "on_host": values["matrix"]}
+    expected = cairn.fingerprint({**values, "shard": as_shard(values["matrix"]), "on_host": values["matrix"]})
+    assert cairn.fingerprint(state) == expected
+    copied = sum(value.nbytes for value in (values["transposed"],))
+    assert gpu.count("bytes_to_host") < copied + 16 * 70 * 300, "only sums, and what is not contiguous, leave the device"
+    assert gpu.count("streams") == 0 and gpu.count("allocated_host_bytes") == 0, "all was given back"
+
+
+def test_a_device_that_does_not_answer_ends_a_fingerprint(gpu):
+    state = {"w": gpu.array(random_array((30, 7)))}
+    gpu.hang("cuLaunchKernel")
+    with raises_error("DEVICE_STALLED"):
+        cairn.fingerprint(state, timeout=0.2)
+    gpu.hang(None)

@@ -87,7 +87,8 @@ Result cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsig
   CAIRN_ENTER(true);
   const bool crc64 = reinterpret_cast<uintptr_t>(function) == kCrc64Function;
   if (!crc64 && reinterpret_cast<uintptr_t>(function) != kCrc32cFunction) return kInvalidHandle;
-  if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != cairn::crc_lanes::kThreads || block_y != 1 || block_z != 1) {
+  if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != cairn::crc_lanes::kThreads || block_y != 1 ||
+      block_z != 1) {
     return kInvalidValue;
   }
   const auto ranges = *static_cast<DevicePointer*>(parameters[0]);
