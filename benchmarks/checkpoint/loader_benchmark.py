@@ -268,7 +268,8 @@ class Absent(Exception):
     """A peer cannot run here."""
 
 
-def run(directory: pathlib.Path, loader: str, world: int, warm: bool, new: bool, device: str) -> tuple[float, int, list[int]]:
+def run(directory: pathlib.Path, loader: str, world: int, warm: bool, new: bool,
+        device: str) -> tuple[float, int, list[int]]:
     """Returns the seconds that a load took, the bytes that it read from storage, and the checksum of each rank."""
     (directory / "store").unlink(missing_ok=True)
     with tempfile.TemporaryFile("w+") as errors:

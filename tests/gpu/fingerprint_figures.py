@@ -60,7 +60,8 @@ def fingerprint(gpu: Gpu, size: int) -> dict[str, object]:
         values = gpu.read(first.address, first.size)[:columns.shape[0] * width].reshape(columns.shape)
         expected = cairn.fingerprint({"w": cairn.Shard(values, (columns.shape[0], 4 * width), (0, width))})["w"]
         equal = cairn.fingerprint({"w": columns.shard()})["w"] == expected
-        found |= {f"rows_of_{width}_gb_s": values.nbytes / GB / statistics.median(took), f"rows_of_{width}_equal": equal}
+        found |= {f"rows_of_{width}_gb_s": values.nbytes / GB / statistics.median(took),
+                  f"rows_of_{width}_equal": equal}
     return found | loads(gpu, arrays)
 
 

@@ -521,7 +521,8 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_overlap_free.restype = None
     for function in (library.cairn_device_waiting, library.cairn_device_locate, library.cairn_device_pin,
                      library.cairn_device_release, library.cairn_device_copy, library.cairn_device_checksum,
-                     library.cairn_device_fingerprint, library.cairn_blocks_free, library.cairn_blocks_export, library.cairn_blocks_forget):
+                     library.cairn_device_fingerprint, library.cairn_blocks_free, library.cairn_blocks_export,
+                     library.cairn_blocks_forget):
         function.restype = None
     return library
 
