@@ -31,8 +31,12 @@ int64_t Reach(const std::vector<TiledCopy::Dimension>& dimensions, int64_t Tiled
 }
 
 int64_t HostSpanOf(const DeviceCopy& copy) {
-  return Reach(copy.copy.dimensions, &TiledCopy::Dimension::target_stride, copy.copy.target_element_bytes());
+  return copy.to_host
+             ? Reach(copy.copy.dimensions, &TiledCopy::Dimension::target_stride, copy.copy.target_element_bytes())
+             : Reach(copy.copy.dimensions, &TiledCopy::Dimension::source_stride, copy.copy.element_bytes);
 }
+
+const std::byte* HostSideOf(const DeviceCopy& copy) { return copy.to_host ? copy.copy.target : copy.copy.source; }
 
 }  // namespace
 
@@ -102,8 +106,8 @@ void DeviceCore::Order(const Job& job) {
 
 bool DeviceCore::MayCopyStraight(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome) {
   const bool to_host = copies.front().copy.to_host;
-  if (to_host && std::all_of(copies.begin(), copies.end(), [&](const StagedCopy& each) {
-        return SpanOf(each.copy) == 0 || pinned.Holds(each.pinned, each.copy.copy.target, HostSpanOf(each.copy));
+  if (std::all_of(copies.begin(), copies.end(), [&](const StagedCopy& each) {
+        return SpanOf(each.copy) == 0 || pinned.Holds(each.pinned, HostSideOf(each.copy), HostSpanOf(each.copy));
       })) {
     return true;
   }
@@ -156,8 +160,9 @@ DeviceOutcome DeviceCore::Copy(const std::vector<StagedCopy>& copies, int64_t th
 bool DeviceCore::CopyStraight(const StagedCopy& copy, cuda::Stream stream, DeviceOutcome& outcome) {
   const std::vector<DevicePart> parts = PartsOf(copy.copy, kMost);
   if (parts.empty() || !parts.front().direct) return parts.empty();
-  std::byte* packed = parts.front().host.target;
-  outcome.calls += EnqueueRows(driver, stream, pinned.Cut(copy.pinned, parts.front().rows, packed), true, packed);
+  auto* packed = const_cast<std::byte*>(HostSideOf({.to_host = copy.copy.to_host, .copy = parts.front().host}));
+  outcome.calls += EnqueueRows(driver, stream, pinned.Cut(copy.pinned, parts.front().rows, packed),
+                               copy.copy.to_host, packed);
   outcome.bytes += parts.front().bytes;
   return true;
 }

@@ -332,7 +332,38 @@ TEST_F(DeviceStagingTest, Copy_StridedArrays_BothWays_KeepElements) {
   EXPECT_TRUE(std::equal(before.begin(), before.end(), memory.bytes.begin())) << "gaps are left alone";
 }
 
-TEST_F(DeviceStagingTest, Copy_ToTheDevice_TakesTheRingOnly) {
+TEST_F(DeviceStagingTest, Copy_ToTheDeviceFromPinnedMemory_GoesStraight) {
+  DeviceMemory memory(gpu_, 0, 3000), columns(gpu_, 0, 700 * 5);
+  std::vector<std::byte> slab(4500);
+  std::mt19937 random(8);
+  for (std::byte& byte : slab) byte = static_cast<std::byte>(random());
+  columns.Fill(9);
+  const std::vector<std::byte> before(columns.bytes.begin(), columns.bytes.end());
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  const StagedCopy whole = {
+      .copy = {.to_host = false, .device = memory.address, .copy = {.source = slab.data(), .element_bytes = 3000}},
+      .pinned = kSlab};
+  // Five rows of 300 bytes, which are 700 bytes apart on the device.
+  const StagedCopy rows = {.copy = {.to_host = false,
+                                    .device = columns.address,
+                                    .copy = {.source = slab.data() + 3000,
+                                             .element_bytes = 300,
+                                             .dimensions = {{.extent = 5, .source_stride = 300, .target_stride = 700}}}},
+                           .pinned = kSlab};
+  const DeviceOutcome outcome = staging_->Copy({whole, rows}, 2, kPatience);
+  ASSERT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
+  EXPECT_EQ(outcome.path, DevicePath::kPinnedSlab);
+  EXPECT_EQ(outcome.detour_bytes, 0);
+  EXPECT_TRUE(Same(slab.data(), memory));
+  for (size_t row = 0; row < 5; ++row) {
+    EXPECT_EQ(std::memcmp(&columns.bytes[row * 700], &slab[3000 + row * 300], 300), 0);
+    EXPECT_EQ(std::memcmp(&columns.bytes[row * 700 + 300], &before[row * 700 + 300], 400), 0) << "gaps are left alone";
+  }
+  EXPECT_EQ(gpu_.count("allocated_host_bytes"), 0) << "there is no ring";
+  Release();
+}
+
+TEST_F(DeviceStagingTest, Copy_ToTheDeviceFromOtherMemory_TakesTheRing) {
   DeviceMemory memory(gpu_, 0, 10 * kSlot + 5);
   std::vector<std::byte> host(memory.bytes.size());
   std::mt19937 random(7);

@@ -205,8 +205,41 @@ _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-class SharedMapping:
-    """Shared memory of the agent `lender`. It stays mapped as long as the object (or a view of it) lives.
+class MappedMemory:
+    """The memory of a descriptor. It stays mapped as long as the object (or a view of it) lives.
+
+    Attributes:
+      address, size: of the mapping, in bytes.
+      bytes: its array.
+    """
+
+    def __init__(self, descriptor: int, size: int, writable: bool, populate: bool):
+        """Raises OSError."""
+        self._region = _Region(descriptor, size, writable, populate)
+        self.size = size
+        self.bytes = numpy.asarray(self._region)
+        self.address = self.bytes.__array_interface__["data"][0]
+
+    @classmethod
+    def new(cls, size: int) -> MappedMemory:
+        """Returns memory of this process's own, which is zero. Raises MEMORY_LIMIT."""
+        try:
+            descriptor = os.memfd_create("cairn-buffer")
+            try:
+                os.ftruncate(descriptor, size)
+                return MappedMemory(descriptor, size, writable=True, populate=False)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise Error("MEMORY_LIMIT", f"{size} bytes of memory cannot be mapped: {error}") from None
+
+    def end_by(self, end: Callable[[int, int], None]) -> None:
+        """Lets `end` (address, size) unmap the memory, instead of the system's call, when nobody uses it any more."""
+        self._region.end_by(end)
+
+
+class SharedMapping(MappedMemory):
+    """Shared memory of the agent `lender`.
 
     Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT, MEMORY_UNSEALED, MEMORY_LIMIT.
     """
@@ -222,18 +255,11 @@ class SharedMapping:
             if size <= 0 or actual < size:
                 raise Error("INTERNAL", f"the agent announced {size} bytes of memory and gave {actual}")
             try:
-                self._region = _Region(descriptor, size, writable, populate)
+                super().__init__(descriptor, size, writable, populate)
             except OSError as error:
                 raise Error("MEMORY_LIMIT", f"{size} bytes of the agent's memory cannot be mapped: {error}") from None
         finally:
             os.close(descriptor)
-        self.size = size
-        self.bytes = numpy.asarray(self._region)
-        self.address = self.bytes.__array_interface__["data"][0]
-
-    def end_by(self, end: Callable[[int, int], None]) -> None:
-        """Lets `end` (address, size) unmap the memory, instead of the system's call, when nobody uses it any more."""
-        self._region.end_by(end)
 
 
 def lender_of(reference: wire.Message, owner: int) -> Lender:

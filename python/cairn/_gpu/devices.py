@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy
 
-from cairn._agent.shared_memory import SharedMapping, unmap
+from cairn._agent.shared_memory import MappedMemory, unmap
 from cairn._base import native
 from cairn._base.errors import Error
 from cairn._base.limits import DEFAULT, Limits
@@ -77,8 +77,8 @@ class Devices:
         self._lock = threading.RLock()  # a mapping may end while it is held
         self._handle: int | None = None
         self._process = os.getpid()
-        self._numbers: weakref.WeakKeyDictionary[SharedMapping, int] = weakref.WeakKeyDictionary()  # that may be pinned
-        self._settled: weakref.WeakSet[SharedMapping] = weakref.WeakSet()  # pinned, or refused to be
+        self._numbers: weakref.WeakKeyDictionary[MappedMemory, int] = weakref.WeakKeyDictionary()  # that may be pinned
+        self._settled: weakref.WeakSet[MappedMemory] = weakref.WeakSet()  # pinned, or refused to be
         # A copy that hangs may still touch these.
         self._held: list[object] = []
         self._closed = False
@@ -101,7 +101,8 @@ class Devices:
         return self._copy(copies, True, memory, timeout, kept)
 
     def to_devices(self, copies: DeviceCopyList, memory: object, timeout: float) -> DeviceReport:
-        """Makes copies to devices, through the ring. Otherwise it does as to_host() does."""
+        """Makes copies to devices: straight from `memory` if it is pinned, else through the ring. Otherwise it does as
+        to_host() does."""
         return self._copy(copies, False, memory, timeout, None)
 
     def _copy(self, copies: DeviceCopyList, to_host: bool, memory: object, timeout: float,
@@ -205,7 +206,7 @@ class Devices:
 
     def _number_of(self, memory: object) -> int:
         """Returns the number under which memory was pinned; 0 if nobody tried to."""
-        return self._numbers.get(memory, 0) if isinstance(memory, SharedMapping) else 0
+        return self._numbers.get(memory, 0) if isinstance(memory, MappedMemory) else 0
 
     def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], deadline: float, kept: object) -> list[int]:
         """Returns the CRC32C of each array in row-major order. `kept` keeps those alive that have no owner. Raises as
@@ -302,7 +303,7 @@ class Devices:
 
     # Pinning.
 
-    def pin(self, mapping: SharedMapping, arrays: Iterable[DeviceArray], timeout: float) -> None:
+    def pin(self, mapping: MappedMemory, arrays: Iterable[DeviceArray], timeout: float) -> None:
         """Pins a mapping, if it is not pinned, for the device of the first array. It is unpinned before it is unmapped.
 
         If the driver refuses, copies take another path and say why.

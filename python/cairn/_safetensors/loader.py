@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy
 
+from cairn._agent.shared_memory import MappedMemory
 from cairn._base.arrays import Array
 from cairn._base.errors import Error, shown
 from cairn._base.results import DeviceReport
@@ -20,9 +22,10 @@ from cairn._state.declared_boxes import DeclaredBox
 
 Filling = Sequence[tuple[DeclaredBox, StoredTensor]]
 
-# What goes to GPUs passes through two buffers of the host, of so many bytes each. A row that is larger gets a larger
-# one.
-_BATCH_BYTES = 128 << 20
+# What goes to GPUs passes through two pinned buffers of the host, of so many bytes each. A row that is larger gets a
+# buffer of its own, which is not pinned.
+_BATCH_BYTES = 64 << 20
+_ALIGNMENT = 64
 _MOST_THREADS = 256
 
 
@@ -72,9 +75,11 @@ class Filler:
     def _fill_devices(self, boxes: Filling) -> None:
         """Reads one batch while the one before is copied to the devices."""
         devices = Devices()
+        size = min(_BATCH_BYTES, sum(box.array.nbytes + _ALIGNMENT for box, _ in boxes))
+        buffers = itertools.cycle([MappedMemory.new(size), MappedMemory.new(size)])
         try:
             waiting: tuple[_Batch, FileRead] | None = None
-            for batch in _batches(boxes):
+            for batch in _batches(boxes, buffers):
                 read = self._begin(batch.table)
                 if waiting is not None:
                     try:
@@ -89,32 +94,55 @@ class Filler:
             devices.close()
 
     def _copy(self, devices: Devices, batch: _Batch, read: FileRead) -> None:
+        if isinstance(batch.memory, MappedMemory):  # pages are made by the threads that read, while this pins them
+            devices.pin(batch.memory, batch.arrays, max(self._deadline - time.monotonic(), 0.0))
         self._finish(read)
         report = devices.to_devices(batch.copies, batch.memory, max(self._deadline - time.monotonic(), 0.0))
         self.device = report.plus(self.device)
 
 
-class _Batch(NamedTuple):
+class _Batch:
     """Parts of arrays on devices, and the memory of the host that they pass through."""
 
-    table: PieceTable
-    copies: DeviceCopyList
-    memory: list[Array]
+    def __init__(self, memory: MappedMemory | Array) -> None:
+        self.memory = memory
+        self.table = PieceTable()
+        self.copies = DeviceCopyList()
+        self.arrays: list[DeviceArray] = []
+        self._bytes = memory.bytes if isinstance(memory, MappedMemory) else memory
+        self._used = 0
+
+    def fits(self, array: DeviceArray) -> bool:
+        return self._used + array.nbytes <= self._bytes.nbytes
+
+    def add(self, part: DeclaredBox, tensor: StoredTensor) -> None:
+        """Adds a part that fits."""
+        array = part.array
+        assert isinstance(array, DeviceArray)
+        target = self._bytes[self._used:self._used + array.nbytes].view(array.dtype).reshape(array.shape)
+        _add(self.table, part, tensor, target)
+        self.copies.add_filling(part.name, array, target.ctypes.data)
+        self.arrays.append(array)
+        self._used += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _batches(boxes: Filling) -> Iterator[_Batch]:
-    batch, held = _Batch(PieceTable(), DeviceCopyList(), []), 0
+def _batches(boxes: Filling, buffers: Iterator[MappedMemory]) -> Iterator[_Batch]:
+    """Cuts what is to be filled into batches. A batch of a buffer must be done with when the second next one is asked
+    for."""
+    batch = _Batch(next(buffers))
     for box, tensor in boxes:
         for part in _parts(box):
-            memory = numpy.empty(part.array.shape, part.array.dtype)
-            _add(batch.table, part, tensor, memory)
-            batch.copies.add_filling(box.name, part.array, memory.ctypes.data)
-            batch.memory.append(memory)
-            held += memory.nbytes
-            if held >= _BATCH_BYTES:
-                yield batch
-                batch, held = _Batch(PieceTable(), DeviceCopyList(), []), 0
-    if batch.memory:
+            if not batch.fits(part.array):
+                if batch.arrays:
+                    yield batch
+                    batch = _Batch(next(buffers))
+                if not batch.fits(part.array):
+                    large = _Batch(numpy.empty(part.array.nbytes, numpy.uint8))
+                    large.add(part, tensor)
+                    yield large
+                    continue
+            batch.add(part, tensor)
+    if batch.arrays:
         yield batch
 
 
