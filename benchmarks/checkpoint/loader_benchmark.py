@@ -38,6 +38,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -46,6 +47,8 @@ from typing import Any
 from ranks import plain_transfer, size_of
 
 _HIDDEN, _WIDE, _VOCABULARY = 2048, 5632, 16384
+# A loader that takes longer, its start and its check included, has hung.
+_MOST_SECONDS = 90
 # More than this part of the processors is used by others: the machine is busy.
 _BUSY = 0.10
 _LOADERS = ("cairn", "cairn, alone", "safetensors", "runai", "fast", "instanttensor", "memcpy")
@@ -273,7 +276,9 @@ def run(directory: pathlib.Path, loader: str, world: int, warm: bool, new: bool,
     """Returns the seconds that a load took, the bytes that it read from storage, and the checksum of each rank."""
     (directory / "store").unlink(missing_ok=True)
     with tempfile.TemporaryFile("w+") as errors:
-        ranks = []
+        ranks: list[subprocess.Popen[str]] = []
+        late = threading.Timer(_MOST_SECONDS, lambda: [process.kill() for process in ranks])
+        late.start()
         try:
             for rank in range(world):
                 told = json.dumps([str(directory), loader, rank, world, new, device])
@@ -289,10 +294,13 @@ def run(directory: pathlib.Path, loader: str, world: int, warm: bool, new: bool,
             results = [json.loads(line_of(process, "{")) for process in ranks]
             for process in ranks:
                 process.communicate("end\n", timeout=60)
-        except EOFError:
+        except (EOFError, BrokenPipeError):
+            if late.finished.is_set():
+                raise Absent(f"it did not end within {_MOST_SECONDS} s") from None
             errors.seek(0)
             raise Absent(f"a process ended: {errors.read()[-400:]}") from None
         finally:
+            late.cancel()
             for process in ranks:
                 process.kill()
                 process.wait()
@@ -384,6 +392,7 @@ def measure(options: argparse.Namespace, directory: pathlib.Path) -> int:
                         print(f"{loader} with {world} processes has other bytes than {options.only[0]}")
                         return 1
                     times.setdefault((world, warm, loader), []).append(seconds)
+                    print(f"{world} {'warm' if warm else 'cold'} {loader}: {seconds:.3f} s", file=sys.stderr, flush=True)
                     storage.setdefault((world, warm, loader), []).append(read / size)
     if options.json:
         table = {f"{world} {'warm' if warm else 'cold'} {loader}": found
