@@ -161,8 +161,8 @@ bool DeviceCore::CopyStraight(const StagedCopy& copy, cuda::Stream stream, Devic
   const std::vector<DevicePart> parts = PartsOf(copy.copy, kMost);
   if (parts.empty() || !parts.front().direct) return parts.empty();
   auto* packed = const_cast<std::byte*>(HostSideOf({.to_host = copy.copy.to_host, .copy = parts.front().host}));
-  outcome.calls += EnqueueRows(driver, stream, pinned.Cut(copy.pinned, parts.front().rows, packed),
-                               copy.copy.to_host, packed);
+  outcome.calls +=
+      EnqueueRows(driver, stream, pinned.Cut(copy.pinned, parts.front().rows, packed), copy.copy.to_host, packed);
   outcome.bytes += parts.front().bytes;
   return true;
 }

@@ -344,12 +344,13 @@ TEST_F(DeviceStagingTest, Copy_ToTheDeviceFromPinnedMemory_GoesStraight) {
       .copy = {.to_host = false, .device = memory.address, .copy = {.source = slab.data(), .element_bytes = 3000}},
       .pinned = kSlab};
   // Five rows of 300 bytes, which are 700 bytes apart on the device.
-  const StagedCopy rows = {.copy = {.to_host = false,
-                                    .device = columns.address,
-                                    .copy = {.source = slab.data() + 3000,
-                                             .element_bytes = 300,
-                                             .dimensions = {{.extent = 5, .source_stride = 300, .target_stride = 700}}}},
-                           .pinned = kSlab};
+  const StagedCopy rows = {
+      .copy = {.to_host = false,
+               .device = columns.address,
+               .copy = {.source = slab.data() + 3000,
+                        .element_bytes = 300,
+                        .dimensions = {{.extent = 5, .source_stride = 300, .target_stride = 700}}}},
+      .pinned = kSlab};
   const DeviceOutcome outcome = staging_->Copy({whole, rows}, 2, kPatience);
   ASSERT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
   EXPECT_EQ(outcome.path, DevicePath::kPinnedSlab);
