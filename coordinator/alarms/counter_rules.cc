@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -82,6 +83,8 @@ void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
   }
   const std::set<std::string> modules = TrainedModules(states);
   size_t steps = 0, steps_back = 0;  // of the optimizer
+  std::vector<double> growths;
+  std::vector<std::pair<double, std::string>> grown;  // far, with the names
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
     if (pair.before == nullptr || Elements(*pair.now) != 1) continue;
@@ -102,12 +105,17 @@ void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms) {
     if (step && states.roles[i].weight < 0 && !modules.empty()) continue;
     const bool smaller = is < was;
     if (smaller) back.push_back(name);
-    const double usual = std::max(states.steps, static_cast<double>(pair.before->history.last_movement) * was);
-    if (usual > 0 && is - was > kFarAhead * usual) ahead.push_back(name);
+    growths.push_back(is - was);
+    const double usual = static_cast<double>(pair.before->history.last_movement) * was;
+    if (usual > 0 && is - was > kFarAhead * usual) grown.emplace_back(is - was, name);
     if (step) {
       ++steps;
       steps_back += smaller;
     }
+  }
+  const double of_most = Median(std::move(growths)).value_or(0);
+  for (auto& [growth, name] : grown) {
+    if (growth > kFarAhead * of_most) ahead.push_back(std::move(name));
   }
   // A run of its own may begin with an optimizer of its own.
   if (!states.same_line() && steps_back == steps) {

@@ -278,6 +278,15 @@ TEST_F(CounterRulesTest, AStepThatIsFarAhead) {
   ExpectOne(Save(), alarm::kCounterStopped, {"far ahead of the others", "layers.0.weight.step"});
 }
 
+// The others rest, as within a step of the optimizer.
+TEST_F(CounterRulesTest, AStepThatIsFarAheadOfARest) {
+  Go();
+  training_["optimizer.state.layers.0.weight.step"] = {1e6f};
+  const Found found = Save();
+  ASSERT_TRUE(found.contains(std::string(alarm::kCounterStopped))) << ::testing::PrintToString(found);
+  EXPECT_NE(found.at(std::string(alarm::kCounterStopped)).find("far ahead of the others"), std::string::npos);
+}
+
 // The first saves come early.
 TEST_F(CounterRulesTest, AllStepsFarAhead) {
   Go();

@@ -42,9 +42,8 @@ const TensorPair* SquaredOf(const StatePairs& states, size_t first) {
   std::vector<std::string> parts = absl::StrSplit(states.tensors[first].now->name, '.');
   std::ranges::replace(parts, std::string(keys->first), std::string(keys->second));
   const std::string name = absl::StrJoin(parts, ".");
-  const auto found = std::ranges::lower_bound(states.tensors, name, {}, [](const TensorPair& pair) -> const auto& {
-    return pair.now->name;
-  });
+  const auto found = std::ranges::lower_bound(states.tensors, name, {},
+                                              [](const TensorPair& pair) -> const auto& { return pair.now->name; });
   if (found == states.tensors.end() || found->now->name != name || !IsPlain(*found)) return nullptr;
   const TensorStatistics &was = found->before->summary.statistics, &is = found->now->summary.statistics;
   // Some keep the logarithms.

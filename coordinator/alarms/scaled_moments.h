@@ -10,8 +10,8 @@
 namespace cairn {
 
 // Returns the names of the moments that no gradients can have made of what they were: a first one that is too large for
-// the squared one beside it, and a squared one that is a multiple of what it was, while the first one is not of as much.
-// Larger gradients make both larger. Pure.
+// the squared one beside it, and a squared one that is a multiple of what it was, while the first one is not of as
+// much. Larger gradients make both larger. Pure.
 std::vector<std::string> ScaledMoments(const StatePairs& states);
 
 }  // namespace cairn

@@ -64,7 +64,7 @@ class ScaledMomentsTest : public AlarmsTest {
 
   std::mt19937 random_{3};
   std::normal_distribution<float> normal_;
-  std::vector<float> typical_;          // sizes of gradients
+  std::vector<float> typical_;  // sizes of gradients
   std::vector<float> first_, second_;
 };
 
