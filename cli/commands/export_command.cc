@@ -1,5 +1,10 @@
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/base/counted.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
@@ -45,6 +51,9 @@ namespace {
 
 constexpr const char *kHuggingFace = "huggingface", *kDcp = "dcp", *kMegatron = "megatron", *kPaddle = "paddle";
 
+// So many are named.
+constexpr size_t kMostGroups = 8;
+
 struct Arguments {
   std::string name;
   std::string root;
@@ -57,8 +66,43 @@ struct Arguments {
 };
 
 // The result of an export.
+// What was written of the names that begin alike: "model", "optimizer".
+struct Group {
+  size_t tensors = 0;
+  uint64_t bytes = 0;
+};
+using Groups = std::map<std::string, Group>;
+
+Groups GroupsOf(const std::vector<WholeTensor>& tensors) {
+  Groups groups;
+  for (const WholeTensor& tensor : tensors) {
+    Group& group = groups[tensor.plain.name.substr(0, tensor.plain.name.find('.'))];
+    ++group.tensors;
+    group.bytes += static_cast<uint64_t>(ElementCount(tensor.plain.shape).value_or(0)) *
+                   static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
+  }
+  return groups;
+}
+
+// Returns the groups, the largest first, as "optimizer (112 tensors, 2.1 MiB), model (56 tensors, 1.1 MiB)".
+std::string GroupsText(const Groups& groups) {
+  std::vector<std::pair<std::string, Group>> sorted(groups.begin(), groups.end());
+  std::ranges::stable_sort(sorted, std::ranges::greater(), [](const auto& each) { return each.second.bytes; });
+  std::vector<std::string> texts;
+  for (const auto& [name, group] : sorted) {
+    if (texts.size() == kMostGroups) {
+      texts.push_back(absl::StrCat(sorted.size() - kMostGroups, " more"));
+      break;
+    }
+    texts.push_back(absl::StrCat(ForTerminal(name), " (", Counted(group.tensors, "tensor"), ", ",
+                                 FormatSize(static_cast<int64_t>(group.bytes)), ")"));
+  }
+  return absl::StrJoin(texts, ", ");
+}
+
 struct Written {
   size_t tensors = 0;
+  Groups groups;
   std::optional<size_t> values;
   uint64_t bytes = 0;  // of the tensors
   std::vector<std::pair<std::string, uint64_t>> files;
@@ -98,7 +142,8 @@ absl::StatusOr<Written> WriteWhole(Storage& storage, const Manifest& manifest, c
   CAIRN_ASSIGN_OR_RETURN(
       const size_t finished_before,
       WriteExport(storage, manifest, plan, arguments.directory, watch.Options(manifest, options, arguments, memory)));
-  Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, plan.index_name, {}, finished_before};
+  Written written{plan.tensors.size(), GroupsOf(plan.tensors), std::nullopt, plan.total_bytes, {}, plan.index_name, {},
+                  finished_before};
   for (const ExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes());
   return written;
 }
@@ -124,8 +169,9 @@ absl::StatusOr<Written> WriteDcp(Storage& storage, const Manifest& manifest, con
   CAIRN_ASSIGN_OR_RETURN(const size_t finished_before,
                          WriteDcpExport(storage, manifest, plan, arguments.directory,
                                         watch.Options(manifest, options, arguments, memory)));
-  Written written{plan.tensors.size(),           plan.values, plan.total_bytes, {},
-                  std::string(kDcpMetadataName), {},          finished_before};
+  Written written{
+      plan.tensors.size(), GroupsOf(plan.tensors), plan.values, plan.total_bytes, {}, std::string(kDcpMetadataName), {},
+      finished_before};
   for (const DcpExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes);
   for (const auto& [name, bytes] : plan.beside) written.files.emplace_back(name, bytes.size());
   return written;
@@ -208,6 +254,10 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
                                    {"directory", arguments.directory},
                                    {"tensors", written.tensors},
                                    {"bytes", written.bytes}};
+    json["groups"] = nlohmann::ordered_json::array();
+    for (const auto& [prefix, group] : written.groups) {
+      json["groups"].push_back({{"name", prefix}, {"tensors", group.tensors}, {"bytes", group.bytes}});
+    }
     if (written.values) json["values"] = *written.values;
     json["files"] = nlohmann::ordered_json::array();
     for (const auto& [file, bytes] : written.files) json["files"].push_back({{"name", file}, {"bytes", bytes}});
@@ -224,6 +274,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
               Counted(written.tensors, "tensor").c_str(), values.c_str(),
               FormatSize(static_cast<int64_t>(written.bytes)).c_str(), Counted(written.files.size(), "file").c_str(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  if (written.groups.size() > 1) std::printf("written were %s\n", GroupsText(written.groups).c_str());
   if (written.finished_before > 0) {
     std::printf("%s had been finished by an earlier export that was interrupted\n",
                 Counted(written.finished_before, "file").c_str());

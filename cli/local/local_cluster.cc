@@ -95,6 +95,11 @@ void AddLocalClusterOptions(Command& command, LocalClusterOptions& options) {
   command.AddOption("--job", options.job, "The job's name").FromEnvironment("CAIRN_JOB").ShowDefault();
   command.AddOption("--run-directory", options.run_directory,
                     "Directory for sockets and logs (default: one for this user and job, in XDG_RUNTIME_DIR or /tmp)");
+  command
+      .AddOption("--mirror", options.mirror,
+                 "Experimental. Second root, a directory or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, to which committed "
+                 "checkpoints are copied")
+      .FromEnvironment("CAIRN_MIRROR");
   command.AddOption("--coordinator-flag", options.coordinator_flags,
                     "A flag for the coordinator, for example --coordinator-flag=--phase-timeout=1m");
   command.AddOption("--agent-flag", options.agent_flags, "A flag for every agent");
@@ -116,6 +121,12 @@ LocalCluster::LocalCluster(LocalClusterOptions options, const CommandContext& co
 LocalCluster::~LocalCluster() {
   // Agents end before the coordinator, because without a coordinator they would log errors.
   while (!services_.empty()) services_.pop_back();
+}
+
+bool LocalCluster::MirrorIsAFlag() const {
+  return std::ranges::any_of(options_.coordinator_flags, [](const std::string& flag) {
+    return flag == "--mirror" || flag.starts_with("--mirror=");
+  });
 }
 
 bool LocalCluster::HasCoordinator() const { return !options_.no_coordinator && options_.node == 0; }
@@ -240,8 +251,11 @@ absl::Status LocalCluster::PlanServices() {
       coordinator_ = absl::StrCat("127.0.0.1:", port);
     }
     CAIRN_ASSIGN_OR_RETURN(const std::string program, Program("cairn-coordinator"));
+    std::vector<std::string> command = {program, "--listen", coordinator_, "--root", root};
+    if (!options_.mirror.empty() && !MirrorIsAFlag())
+      command.insert(command.end(), {"--mirror", AbsoluteRoot(options_.mirror)});
     AddService({"the coordinator", Reason::kCoordinatorUnreachable}, "coordinator",
-               with({program, "--listen", coordinator_, "--root", root}, options_.coordinator_flags));
+               with(std::move(command), options_.coordinator_flags));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::string program, Program("cairn-agent"));
   for (int rank = FirstRank(); rank < FirstRank() + options_.ranks; ++rank) {
@@ -336,7 +350,7 @@ std::string LocalCluster::NoteOnStart() const {
   if (options_.node != 0) return "";
   if (root_is_new_) {
     return absl::StrCat("there was no directory ", options_.root, ": it was made, and job ", options_.job,
-                        std::getenv("CAIRN_MIRROR") == nullptr
+                        options_.mirror.empty() && !MirrorIsAFlag()
                             ? " starts from the beginning"
                             : " starts from what the mirror has, or from the beginning");
   }

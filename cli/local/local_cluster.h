@@ -19,6 +19,7 @@ namespace cairn::cli {
 struct LocalClusterOptions {
   int ranks = 1;  // on this machine
   std::string root;
+  std::string mirror;  // empty: none, or one of the coordinator's flags
   std::string job = kDefaultJob;
   std::string run_directory;  // empty: RunDirectory::PathOf
   std::vector<std::string> coordinator_flags;
@@ -81,6 +82,7 @@ class LocalCluster {
   std::vector<std::string> agents() const;
 
  private:
+  bool MirrorIsAFlag() const;  // of those for the coordinator
   struct Service {
     ChildName name;
     std::vector<std::string> command;

@@ -83,17 +83,17 @@ export function nowCards({job, activities, samples, latest, saves, now, zone}) {
 }
 
 // Returns what the line below the plots says of a save.
-export function saveText(save, zone) {
+export function saveText(save, zone, now) {
   const parts = [save.step === null ? "step not agreed" : `step ${save.step}`];
   if (save.failed) parts.push(`failed: ${errorText(save.error)}`);
   if (save.duration !== null) parts.push(`took ${duration(save.duration)}`);
   if (save.blocked !== null && !save.failed) parts.push(`training waited ${duration(save.blocked)} at most`);
   if (!save.failed) parts.push(size(save.bytes));
-  if (save.time !== null) parts.push(time(save.time, zone));
+  if (save.time !== null) parts.push(`${time(save.time, zone)}, ${ago(now - save.time)}`);
   return parts.join(" · ");
 }
 
-export function plots({job, saves, picked, zone}) {
+export function plots({job, saves, picked, zone, now}) {
   if (saves.length === 0) {
     return h("p", {class: "soft"}, "No save has ended yet. The plots begin with the first one.");
   }
@@ -125,8 +125,9 @@ export function plots({job, saves, picked, zone}) {
       base: 1024,
       chosen: key
     }),
-    h("p", {key: "readout", class: "readout", "aria-live": "polite"}, chosen ? "" : "Last: ", saveText(shown, zone),
-      " ", h("a", {href: link, "data-open": "save"}, shown.timeline === null ? "checkpoint" : "timeline")),
+    h("p", {key: "readout", class: "readout", "aria-live": "polite"},
+      chosen ? "" : "Last save: ", saveText(shown, zone, now), " ",
+      h("a", {href: link, "data-open": "save"}, shown.timeline === null ? "checkpoint" : "timeline")),
     saves.some((save) => save.duration === null)
         ? h("p", {class: "soft"}, "Durations are known of saves since the coordinator started.")
         : null,

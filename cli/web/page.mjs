@@ -158,7 +158,7 @@ export function pageOf(state, now) {
         [h("h3", {}, "What is wrong"), alarmList(alarms), h("h3", {}, "What happens"),
          job === null ? storedJob(state, latest, now)
                       : nowCards({job, activities, samples: state.samples, latest, saves, now, zone}),
-         h("h3", {}, "Saves"), plots({job: place.job, saves, picked: state.picked, zone})],
+         h("h3", {}, "Saves"), plots({job: place.job, saves, picked: state.picked, zone, now})],
     checkpoints: () => checkpointsView(
         {job: place.job, checkpoints: state.checkpoints, mirror: state.mirror, step: place.step, now, zone}),
     operations: () => operationsView({

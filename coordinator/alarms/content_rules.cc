@@ -27,6 +27,8 @@ using Kind = TensorRole::Kind;
 
 // Weights that have changed so often together are tied.
 constexpr uint32_t kChangesToBeTied = 8;
+// The mean of many is as far from the middle between two of them in one of ten cases, as a share of their distance.
+constexpr double kFromTheMiddle = 0.3;
 // What an alarm names of equal tensors.
 constexpr size_t kMostPairs = 4;
 // A tensor that has had one shape and dtype for so many saves keeps them.
@@ -74,6 +76,20 @@ struct Equals {
   }
 };
 
+// Returns whether two tensors that have become equal are what one of them was. Replicas that are trained apart and then
+// averaged are in the middle between both.
+bool AreOneOfThem(const TensorPair& a, const TensorPair& b) {
+  const auto& was = a.before->summary.statistics.sketch;
+  const auto& other = b.before->summary.statistics.sketch;
+  const auto& is = a.now->summary.statistics.sketch;
+  double product = 0, square = 0;
+  for (size_t lane = 0; lane < was.size(); ++lane) {
+    product += (is[lane] - was[lane]) * (other[lane] - was[lane]);
+    square += (other[lane] - was[lane]) * (other[lane] - was[lane]);
+  }
+  return std::abs(product - square / 2) >= kFromTheMiddle * square;
+}
+
 // Which end of a model a weight is at, by the name of its module.
 enum class End { kNone, kEmbedding, kHead };
 End EndOf(const std::string& name) {
@@ -108,7 +124,9 @@ void FindZeroMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
     const auto elements = static_cast<uint64_t>(Elements(*pair.now));
     const uint64_t zeros = pair.now->summary.statistics.zeros;
     const bool zero = IsZero(*pair.now);
-    const bool zeros_in_part = zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1;
+    // Codes of 8 bits are zeros beside one large element.
+    const bool zeros_in_part =
+        zeros > was.zeros && zeros - was.zeros >= elements / 5 + 1 && BytesOf(pair.now->dtype) > 1;
     if (!zero && !zeros_in_part) continue;
     // An expert that has had no tokens yet came here with its moments.
     if (const int32_t weight = states.roles[i].weight; weight >= 0) {
@@ -171,12 +189,10 @@ void FindNonFinite(const StatePairs& states, std::vector<Alarm>& alarms) {
 // go.
 void FindDrift(const StatePairs& states, std::vector<Alarm>& alarms) {
   if (!states.same_line()) return;
-  const bool names_tell = std::ranges::find(states.trained, true) != states.trained.end();
   std::vector<std::string> names;
   for (const auto& [i, was] : states.other_kinds) {
     const StateSummary::Tensor& is = *states.tensors[i].now;
-    const Kind kind = states.roles[i].kind;
-    const bool trained = states.trained[i] || kind == Kind::kMoment || (kind == Kind::kWeight && !names_tell);
+    const bool trained = states.trained[i] || states.roles[i].kind == Kind::kMoment;
     // A frozen matrix keeps its shape too. Observers and caches have another one now and then.
     const bool frozen = was->history.changes == 0 && was->shape.size() > 1;
     // What has had one shape for some saves keeps it. Losses so far and tokens that are left over have any length.
@@ -203,6 +219,7 @@ void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
     classes[states.tensors[i].now->summary.fingerprint_parts].tensors.push_back(i);
   }
   Equals found;
+  size_t averaged = 0;  // of those
   for (const auto& entry : classes) {
     const std::vector<size_t>& equal = entry.second.tensors;
     const StateSummary::Tensor& first = *states.tensors[equal[0]].now;
@@ -213,9 +230,10 @@ void FindEqualTensors(const StatePairs& states, std::vector<Alarm>& alarms) {
       if (were && !states.before->Raised(alarm::kEqualTensors)) continue;
       if (PatternOf(other.now->name) != PatternOf(first.name)) continue;
       found.Add(first.name, other.now->name);
+      if (!were && !AreOneOfThem(states.tensors[equal[0]], other)) ++averaged;
     }
   }
-  if (found.pairs.empty()) return;
+  if (2 * averaged >= found.pairs.size()) return;
   alarms.push_back(
       {std::string(alarm::kEqualTensors), absl::StrCat("bit for bit equal, and different ",
                                                        states.before->Raised(alarm::kEqualTensors) ? "before " : "at ",

@@ -213,5 +213,60 @@ TEST_F(ContentRulesTest, ANewOptimizerAndAnExpertWithoutTokens) {
   EXPECT_EQ(Save(), None());
 }
 
+// Members of an ensemble are trained apart, and are averaged now and then.
+TEST_F(ContentRulesTest, ReplicasThatAreAveraged) {
+  for (int member = 0; member < 3; ++member) {
+    for (int layer = 0; layer < Training::kLayers; ++layer) {
+      training_.Add("model.member." + std::to_string(member) + "." + std::to_string(layer),
+                    training_["model.layers." + std::to_string(layer) + ".weight"]);
+    }
+  }
+  Go();
+  training_.Train();
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    std::vector<std::vector<float>*> members;
+    for (int member = 0; member < 3; ++member) {
+      members.push_back(&training_["model.member." + std::to_string(member) + "." + std::to_string(layer)]);
+    }
+    for (size_t i = 0; i < members[0]->size(); ++i) {
+      const float mean = ((*members[0])[i] + (*members[1])[i] + (*members[2])[i]) / 3;
+      for (std::vector<float>* member : members) (*member)[i] = mean;
+    }
+  }
+  EXPECT_EQ(Save(), None());
+  Go();
+}
+
+// Beside one element that has grown, the codes of the others are zeros.
+TEST_F(ContentRulesTest, CodesBesideALargeElement) {
+  const auto is_code = [](const std::string& name) { return name.ends_with(".codes"); };
+  training_.moves = [&](const std::string& name) { return !is_code(name); };
+  training_.dtype_of = [&](const std::string& name) { return is_code(name) ? DType::kInt8 : DType::kFloat32; };
+  for (const char* key : {"exp_avg", "exp_avg_sq"}) {
+    training_.Add("optimizer.state.layers.2.weight." + std::string(key) + ".codes", std::vector<float>(64, 5));
+  }
+  Go();
+  training_.Train();
+  for (const char* key : {"exp_avg", "exp_avg_sq"}) {
+    std::vector<float> codes(64, 0);
+    codes[3] = 127;
+    training_.Add("optimizer.state.layers.2.weight." + std::string(key) + ".codes", codes);
+  }
+  EXPECT_EQ(Save(), None());
+}
+
+// No names of moments say which tensors are weights.
+TEST_F(ContentRulesTest, AnObserverOfATrainingWithoutMoments) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    for (const char* key : {"exp_avg", "exp_avg_sq", "step"}) {
+      training_.Remove("optimizer.state.layers." + std::to_string(layer) + ".weight." + key);
+    }
+  }
+  training_.Add("model.observer.max_val", std::vector<float>(64, 1));
+  Go();
+  training_.Add("model.observer.max_val", {});
+  Go(1);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// Appends to `alarms`, of a step that is not the one before it again: objects that stand still, and counts that went
-// back (kCounterStopped). Pure.
+// Appends to `alarms`, of a step that is not the one before it again: objects and counts that stand still, and counts
+// that went back or far ahead (kCounterStopped). Pure.
 void FindStoppedCounters(const StatePairs& states, std::vector<Alarm>& alarms);
 
 }  // namespace cairn

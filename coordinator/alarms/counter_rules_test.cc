@@ -212,5 +212,91 @@ TEST_F(CounterRulesTest, BatchesThatWereCounted) {
   ExpectOne(Save(), alarm::kCounterStopped, {"smaller", "model.layers.0.num_batches_tracked"});
 }
 
+TEST_F(CounterRulesTest, TheTrainersOwnCountOfSteps) {
+  for (const char* name : {"step", "global_step", "iteration", "trainer", "trainer.global_step"}) {
+    training_.Object(name) = {1};
+  }
+  const auto train = [&](const std::string& stopped) {
+    training_.Train();
+    for (const char* name : {"step", "global_step", "iteration", "trainer", "trainer.global_step"}) {
+      training_.Object(name)[0] += name == stopped ? 0 : 1;
+    }
+  };
+  for (const char* name : {"step", "global_step", "iteration", "trainer", "trainer.global_step"}) {
+    for (int save = 0; save < 8; ++save) {
+      train("");
+      EXPECT_EQ(Save(), None()) << name;
+    }
+    train(name);
+    ExpectOne(Save(), alarm::kCounterStopped, {std::string(": ") + name + " (", "in each save before"});
+  }
+}
+
+TEST_F(CounterRulesTest, ACountOfStepsThatGoesBack) {
+  training_.Object("global_step") = {100};
+  for (int save = 0; save < 8; ++save) {
+    ++training_.Object("global_step")[0];
+    Go(1);
+  }
+  training_.Train();
+  training_.Object("global_step")[0] -= 2;
+  ExpectOne(Save(), alarm::kCounterStopped, {"what they were at an earlier save: global_step"});
+}
+
+// An epoch may be a little longer than what is between two saves, and a model of several may rest.
+TEST_F(CounterRulesTest, CountsThatMayRest) {
+  const std::vector<std::string> names = {"epoch", "generator.step", "optimizer.groups.step", "steps_of_warm_up"};
+  for (const std::string& name : names) training_.Object(name) = {1};
+  for (int save = 0; save < 30; ++save) {
+    for (const std::string& name : names) training_.Object(name)[0] += save % 25 == 24 ? 0 : 1;
+    Go(1);
+  }
+}
+
+TEST_F(CounterRulesTest, ACountInATensor) {
+  training_.Add("global_step", {100});
+  training_.moves = [](const std::string& name) { return name != "global_step"; };
+  for (int save = 1; save < 9; ++save) {
+    training_["global_step"][0] = 100.0f + static_cast<float>(save);
+    Go(1);
+  }
+  training_.Train();
+  ExpectOne(Save(), alarm::kCounterStopped, {"the same as at step 8", "global_step"});
+  training_["global_step"][0] = 7;
+  training_.Train();
+  ExpectOne(Save(), alarm::kCounterStopped, {"smaller than at step 9: global_step"});
+  training_.line = 2;
+  training_["global_step"][0] = 1;
+  training_.Train();
+  EXPECT_EQ(Save(), None());  // another run counts from its own beginning
+}
+
+TEST_F(CounterRulesTest, AStepThatIsFarAhead) {
+  Go();
+  training_.Train();
+  training_["optimizer.state.layers.0.weight.step"] = {1e6f};
+  ExpectOne(Save(), alarm::kCounterStopped, {"far ahead of the others", "layers.0.weight.step"});
+}
+
+// The others rest, as within a step of the optimizer.
+TEST_F(CounterRulesTest, AStepThatIsFarAheadOfARest) {
+  Go();
+  training_["optimizer.state.layers.0.weight.step"] = {1e6f};
+  const Found found = Save();
+  ASSERT_TRUE(found.contains(std::string(alarm::kCounterStopped))) << ::testing::PrintToString(found);
+  EXPECT_NE(found.at(std::string(alarm::kCounterStopped)).find("far ahead of the others"), std::string::npos);
+}
+
+// The first saves come early.
+TEST_F(CounterRulesTest, AllStepsFarAhead) {
+  Go();
+  for (int step = 0; step < 3000; ++step) {
+    for (int layer = 0; layer < Training::kLayers; ++layer) {
+      ++training_["optimizer.state.layers." + std::to_string(layer) + ".weight.step"][0];
+    }
+  }
+  Go(1);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #include "coordinator/alarms/movement_rules.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "coordinator/alarms/moved_experts.h"
 #include "coordinator/alarms/name_groups.h"
+#include "coordinator/alarms/scaled_moments.h"
 #include "coordinator/alarms/tensor_measures.h"
 #include "coordinator/alarms/zero_shards.h"
 
@@ -33,8 +36,10 @@ constexpr double kJumpFactor = 4;
 // Two tensors that have nothing in common are farther apart than this share of their norm.
 constexpr double kUnrelated = 1.2;
 constexpr int64_t kElementsToBeUnrelated = 1024;
-// An element that is so much larger than any before it is a flipped bit, or an overflow.
+// An element that is so much larger than any before it, and than most beside it, is a flipped bit, or an overflow.
 constexpr double kOutlier = 1000;
+// What is so small has faded.
+constexpr double kFaded = 1e-18;
 
 // Returns the numbers of the weights that are judged by how far they move. If the names say which weights an
 // optimizer trains, it is these, under all names of a tied one: other tensors of the program, such as statistics and
@@ -103,9 +108,38 @@ std::vector<std::string> FrozenThatMoved(const StatePairs& states) {
   return names;
 }
 
+// Returns whether a tensor is an average of weights, or what normalizing layers count.
+bool IsFollower(const StatePairs& states, size_t i) {
+  return states.roles[i].kind == Kind::kWeight && FollowedBy(states.tensors[i].now->name) != Follower::kNone;
+}
+
+// Returns the averages of weights and the running statistics that have become all zeros. A new run may begin them anew.
+std::vector<std::string> FollowersOfZeros(const StatePairs& states) {
+  if (!states.same_line()) return {};
+  std::vector<std::string> names;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    const TensorPair& pair = states.tensors[i];
+    if (pair.before == nullptr || !pair.changed || pair.now->shape.empty() || !IsZero(*pair.now)) continue;
+    if (!IsFollower(states, i)) continue;
+    // What fades away without inputs is taken for zeros at last.
+    if (pair.before->history.changes < kChangesToKnowMovement || Norm(*pair.before) < kFaded) continue;
+    names.push_back(pair.now->name);
+  }
+  return names;
+}
+
+// Returns whether a few elements are much larger than any before. Where all are, the rate has begun to be one.
+bool HasOutliers(const TensorPair& pair) {
+  const double was = LargestMagnitude(*pair.before), is = LargestMagnitude(*pair.now);
+  const double mean_square =
+      pair.now->summary.statistics.sum_squares / static_cast<double>(std::max<int64_t>(1, Elements(*pair.now)));
+  return was > 0 && is > kOutlier * was &&
+         is * is > 2 * std::sqrt(static_cast<double>(Elements(*pair.now))) * mean_square;
+}
+
 std::string HowItMoved(const TensorPair& pair) {
   const double was = Norm(*pair.before), is = Norm(*pair.now);
-  if (LargestMagnitude(*pair.now) > kOutlier * LargestMagnitude(*pair.before)) {
+  if (HasOutliers(pair)) {
     return absl::StrFormat("has an element of %.3g, and had none above %.3g", LargestMagnitude(*pair.now),
                            LargestMagnitude(*pair.before));
   }
@@ -189,9 +223,7 @@ void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
     const double movement = static_cast<double>(pair.before->history.movement);
     const bool far = pair.distance > kJump && pair.distance > kJumpFactor * usual * movement;
     const bool unrelated = most && IsUnrelated(states, pair);
-    const double magnitude = LargestMagnitude(*pair.before);
-    const bool outlier = magnitude > 0 && LargestMagnitude(*pair.now) > kOutlier * magnitude;
-    if ((!far && !unrelated && !outlier) || experts.contains(i)) continue;
+    if ((!far && !unrelated && !HasOutliers(pair)) || experts.contains(i)) continue;
     names.push_back(pair.now->name);
     if (!example.empty() && pair.distance <= farthest) continue;
     farthest = pair.distance;
@@ -206,10 +238,25 @@ void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", "frozen in each save up to ", states.Before(),
                     ", and moved by more than half of its norm: ", NamesAndRanks(*states.now, names));
   }
-  std::vector<bool> moving(states.tensors.size());
-  for (const size_t i : weights) moving[i] = true;
-  if (const std::string zeros = ZeroShards(states, moving); !zeros.empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", zeros);
+  if (names = FollowersOfZeros(states); !names.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ",
+                    "averages of weights, or running statistics, are all zeros, and were not at ", states.Before(),
+                    ": ", NamesAndRanks(*states.now, names));
+  }
+  if (names = ScaledMoments(states); !names.empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "moments are larger than any gradients make them of those at ",
+                    states.Before(), ": ", NamesAndRanks(*states.now, names));
+  }
+  using Part = std::vector<bool>;
+  std::array<Part, 3> parts{Part(states.tensors.size()), Part(states.tensors.size()), Part(states.tensors.size())};
+  for (const size_t i : weights) parts[0][i] = true;
+  for (size_t i = 0; i < states.tensors.size(); ++i) {
+    if (IsFollower(states, i)) parts[FollowedBy(states.tensors[i].now->name) == Follower::kAverage ? 1 : 2][i] = true;
+  }
+  for (const Part& part : parts) {
+    if (const std::string zeros = ZeroShards(states, part); !zeros.empty()) {
+      absl::StrAppend(&text, text.empty() ? "" : "; ", zeros);
+    }
   }
   if (text.empty()) return FindStillZero(states, alarms);
   alarms.push_back({std::string(alarm::kJump), text});
@@ -217,34 +264,39 @@ void FindJumps(const StatePairs& states, std::vector<Alarm>& alarms) {
 
 void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) {
   std::vector<std::string> negative, misplaced;
-  std::map<std::pair<DType, Shape>, std::vector<size_t>> moments;  // of floating-point numbers
+  using Like = std::tuple<DType, Shape, Follower>;
+  const auto like = [](const StateSummary::Tensor& tensor) {
+    return Like(tensor.dtype, tensor.shape, FollowedBy(tensor.name));
+  };
+  std::map<Like, std::vector<size_t>> moments;  // of floating-point numbers, or averages, or statistics
   std::vector<size_t> left;
   size_t judged = 0, shrunk = 0;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
-    if (states.roles[i].kind != Kind::kMoment || pair.before == nullptr || !IsFloat(pair.now->dtype)) continue;
+    const bool moment = states.roles[i].kind == Kind::kMoment;
+    if ((!moment && !IsFollower(states, i)) || pair.before == nullptr || !IsFloat(pair.now->dtype)) continue;
     const TensorStatistics &was = pair.before->summary.statistics, &is = pair.now->summary.statistics;
-    if (IsSquared(states.roles[i].key) && was.min >= 0 && was.max > 0 && -is.min > kNegative * is.max &&
-        pair.distance > kNegativeDistance) {
+    const bool squared = moment ? IsSquared(states.roles[i].key) : absl::EndsWith(pair.now->name, ".running_var");
+    if (squared && was.min >= 0 && was.max > 0 && -is.min > kNegative * is.max && pair.distance > kNegativeDistance) {
       negative.push_back(pair.now->name);
     }
     if (Elements(*pair.now) < kElementsToJudge || was.non_finite > 0 || is.non_finite > 0) continue;
-    moments[{pair.now->dtype, pair.now->shape}].push_back(i);
-    ++judged;
-    shrunk += Norm(*pair.now) < Norm(*pair.before) / 2;
+    moments[like(*pair.now)].push_back(i);
+    judged += moment ? 1 : 0;
+    shrunk += moment && Norm(*pair.now) < Norm(*pair.before) / 2 ? 1 : 0;
     if (pair.changed && pair.before->history.changes >= kChangesToKnowMovement && pair.distance > kLeft &&
         pair.distance > kLeftFactor * static_cast<double>(pair.before->history.movement)) {
       left.push_back(i);
     }
   }
   // An optimizer that begins anew has small moments, which are near to each other.
-  if (shrunk * 2 > judged) left.clear();
+  if (shrunk * 2 > judged) std::erase_if(left, [&](size_t i) { return !IsFollower(states, i); });
   std::set<size_t> experts;
   if (!left.empty()) experts = MovedExperts(states);
   std::map<size_t, size_t> came_from;
   for (size_t n = 0; n < left.size() && n < kMostCompared; ++n) {
     const TensorPair& pair = states.tensors[left[n]];
-    std::vector<size_t>& alike = moments[{pair.now->dtype, pair.now->shape}];
+    std::vector<size_t>& alike = moments[like(*pair.now)];
     if (alike.size() > kMostCompared) alike.resize(kMostCompared);
     const std::optional<size_t> from = CameFrom(states, left[n], alike);
     if (from.has_value()) came_from.emplace(left[n], *from);
@@ -252,8 +304,9 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
   std::string example;
   for (const auto& [moment, from] : came_from) {
     if (!came_from.contains(from)) continue;  // that one is where it was
-    if (const int32_t weight = states.roles[moment].weight;
-        weight >= 0 && experts.contains(static_cast<size_t>(weight))) {
+    const int32_t weight = states.roles[moment].weight;
+    if (weight >= 0 ? experts.contains(static_cast<size_t>(weight))
+                    : !experts.empty() && absl::StrContains(states.tensors[moment].now->name, "expert")) {
       continue;  // with its weight
     }
     const std::string& name = states.tensors[moment].now->name;
@@ -262,11 +315,11 @@ void FindMisplacedMoments(const StatePairs& states, std::vector<Alarm>& alarms) 
   }
   std::string text;
   if (!misplaced.empty()) {
-    text = absl::StrCat("moments are where those of other weights were at ", states.Before(), ": ",
+    text = absl::StrCat("moments or averages are where those of other weights were at ", states.Before(), ": ",
                         NamesAndRanks(*states.now, misplaced), "; ", example);
   }
   if (!negative.empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "squared moments have negative elements, and had none at ",
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "what has squares has negative elements, and had none at ",
                     states.Before(), ": ", NamesAndRanks(*states.now, negative));
   }
   if (!text.empty()) alarms.push_back({std::string(alarm::kWrongPlace), text});

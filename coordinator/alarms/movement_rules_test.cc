@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -328,6 +329,100 @@ TEST_F(MisplacedMomentsTest, ASpike) {
     for (float& value : training_[Second(layer)]) value *= 50;
   }
   EXPECT_EQ(Save(), None());
+}
+
+// Adapters have tiny updates in a warm-up, and large ones at once.
+TEST_F(MovementRulesTest, ARateThatBegins) {
+  const std::string name = "model.layers.3.weight";
+  training_.moves = [&](const std::string& each) { return each != name; };
+  std::mt19937 random;
+  std::normal_distribution<float> normal;
+  const auto fill = [&](float scale) {
+    for (float& value : training_[name]) value = scale * normal(random);
+  };
+  fill(1e-7f);
+  for (int save = 0; save < 8; ++save) {
+    fill(1e-7f);
+    Go(1);
+  }
+  fill(1e-2f);
+  Go(1);
+  training_.Train();
+  fill(1e-2f);
+  training_[name][77] = 1e4f;
+  ExpectOne(Save(), alarm::kJump, {name, "has an element of 1e+04"});
+}
+
+class FollowersTest : public AlarmsTest {
+ protected:
+  FollowersTest() {
+    for (int layer = 0; layer < 3; ++layer) {
+      const std::string number = std::to_string(layer);
+      training_.Add("ema.layers." + number + ".weight", training_["model.layers." + number + ".weight"]);
+      std::vector<float> variances;
+      for (const float value : training_["model.layers." + number + ".weight"]) variances.push_back(5 + value);
+      training_.Add("model.norms." + number + ".running_var", variances);
+    }
+  }
+  void Zero(const std::string& name) { std::ranges::fill(training_[name], 0.0f); }
+};
+
+TEST_F(FollowersTest, ThatAreAllZeros) {
+  Go();
+  training_.Train();
+  Zero("ema.layers.0.weight");
+  Zero("model.norms.1.running_var");
+  ExpectOne(Save(), alarm::kJump,
+            {"averages of weights, or running statistics, are all zeros, and were not at step 8: "
+             "ema.layers.0.weight, model.norms.1.running_var"});
+  training_.moves = [](const std::string& name) { return name != "ema.layers.0.weight"; };
+  training_.Train();
+  ExpectOne(Save(), alarm::kJump, {"all zeros still: ema.layers.0.weight"});
+}
+
+// A channel that is never active has a mean that fades away.
+TEST_F(FollowersTest, ThatHaveFaded) {
+  training_.moves = [](const std::string& name) { return name != "model.norms.1.running_var"; };
+  for (int save = 0; save < 8; ++save) {
+    for (float& value : training_["model.norms.1.running_var"]) value *= 1e-4f;
+    Go(1);
+  }
+  training_.Train();
+  Zero("model.norms.1.running_var");
+  EXPECT_EQ(Save(), None());
+}
+
+TEST_F(FollowersTest, ThatANewRunBeginsAnew) {
+  Go();
+  training_.line = 2;
+  training_.Train();
+  for (int layer = 0; layer < 3; ++layer) Zero("ema.layers." + std::to_string(layer) + ".weight");
+  EXPECT_EQ(Save(), None());
+}
+
+TEST_F(FollowersTest, OfOneRankThatAreZeros) {
+  Go();
+  training_.Train();
+  Training zeros = training_;
+  for (int layer = 0; layer < 3; ++layer) {
+    std::ranges::fill(zeros["ema.layers." + std::to_string(layer) + ".weight"], 0.0f);
+  }
+  training_.hands_over = [](const std::string& name) { return name.starts_with("ema."); };
+  ExpectOne(Save(&zeros, 1), alarm::kJump, {"all that rank 1 wrote of these is zeros", "ema.layers.*.weight (3)"});
+}
+
+TEST_F(FollowersTest, InEachOthersPlace) {
+  Go();
+  training_.Train();
+  std::swap(training_["ema.layers.0.weight"], training_["ema.layers.2.weight"]);
+  ExpectOne(Save(), alarm::kWrongPlace, {"ema.layers.*.weight (2)", "ema.layers.0.weight is nearly what ema.layers.2"});
+}
+
+TEST_F(FollowersTest, VariancesThatAreNegative) {
+  Go();
+  training_.Train();
+  for (float& value : training_["model.norms.1.running_var"]) value = -value;
+  ExpectOne(Save(), alarm::kWrongPlace, {"has negative elements", "model.norms.1.running_var"});
 }
 
 }  // namespace

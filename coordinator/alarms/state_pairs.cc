@@ -186,7 +186,8 @@ StatePairs MatchStates(const StateSummary& before, StateSummary& now) {
       object.history.returns = found->history.returns;  // another run may count in other units
     }
     const bool steady = rest.Explains(found->history) && found->history.unchanged == 0;
-    states.objects.push_back({&object, &*found, changed, steady});
+    const bool returned = changed && IsEarlier(found->history, object.Value());
+    states.objects.push_back({&object, &*found, changed, steady, returned});
   }
   return states;
 }

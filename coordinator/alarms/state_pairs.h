@@ -36,7 +36,8 @@ struct ObjectPair {
   const StateSummary::Object* now = nullptr;
   const StateSummary::Object* before = nullptr;  // never null
   bool changed = false;
-  bool steady = false;  // as that of a tensor
+  bool steady = false;    // as that of a tensor
+  bool returned = false;  // to one of the last values before
 };
 
 // A value type. The two steps must outlive it.
@@ -67,7 +68,8 @@ struct StatePairs {
   std::string Before() const;
 };
 
-// Matches the steps, and sets the histories of `now`, which go on from those of `before`. Pure.
+// Matches the steps, and sets the histories of `now`, which go on from those of `before`. Rests before the first change
+// do not count, and a new run begins an object's history anew. Pure.
 StatePairs MatchStates(const StateSummary& before, StateSummary& now);
 
 }  // namespace cairn

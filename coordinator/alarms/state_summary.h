@@ -32,7 +32,7 @@ struct StateSummary {
   struct Shard {
     uint32_t crc32c = 0;
     int32_t rank = 0;    // which wrote it
-    bool zeros = false;  // its bytes are, by its checksum
+    bool zeros = false;  // all its elements are; of a manifest alone, all without a sign
   };
   // All entries of one name.
   struct Object {

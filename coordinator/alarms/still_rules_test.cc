@@ -503,5 +503,34 @@ TEST_F(StillRulesTest, ATensorThatNobodyTrains) {
   }
 }
 
+// Its momentum and its weights change in rounds.
+TEST_F(StillRulesTest, AnOuterOptimizerThatStandsStill) {
+  const auto outer = [](const std::string& name) { return name.starts_with("outer"); };
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    const std::string name = "layers." + std::to_string(layer) + ".weight";
+    training_.Add("outer." + name, training_["model." + name]);
+    training_.Add("outer_optimizer.state." + name + ".momentum_buffer",
+                  training_["optimizer.state." + name + ".exp_avg"]);
+  }
+  Go(12);
+  training_.moves = [&](const std::string& name) { return !outer(name); };
+  Go(1);  // within a round
+  training_.moves = [](const std::string&) { return true; };
+  Go(8);
+}
+
+TEST_F(StillRulesTest, AnOuterOptimizerWhoseMomentumIsOld) {
+  for (int layer = 0; layer < Training::kLayers; ++layer) {
+    const std::string name = "layers." + std::to_string(layer) + ".weight";
+    training_.Add("outer." + name, training_["model." + name]);
+    training_.Add("outer_optimizer.state." + name + ".momentum_buffer",
+                  training_["optimizer.state." + name + ".exp_avg"]);
+  }
+  Go(12);
+  training_.moves = [](const std::string& name) { return !name.starts_with("outer_optimizer"); };
+  training_.Train();
+  ExpectOne(Save(), alarm::kFrozenOptimizer, {"weights that changed: outer.layers.*.weight (8)"});
+}
+
 }  // namespace
 }  // namespace cairn

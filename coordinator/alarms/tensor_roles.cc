@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace cairn {
 namespace {
@@ -30,6 +33,20 @@ bool Has(const std::array<std::string_view, kCount>& words, std::string_view wor
 }
 
 using Parts = std::vector<absl::string_view>;
+
+// Returns the part of a model that an optimizer of this name trains: "outer" of "outer_optimizer". Empty if its name
+// says none; nothing if it is no optimizer's name.
+std::optional<absl::string_view> TrainedBy(absl::string_view part) {
+  for (const std::string_view word : kOptimizers) {
+    absl::string_view whose = part;
+    if (!absl::ConsumeSuffix(&whose, absl::string_view(word.data(), word.size()))) continue;
+    if (whose.empty()) return whose;
+    if (whose.size() > 1 && absl::ConsumeSuffix(&whose, "_")) return whose;
+  }
+  return std::nullopt;
+}
+
+bool IsOptimizer(absl::string_view part) { return TrainedBy(part).has_value(); }
 
 std::string Join(const Parts& parts, size_t from) {
   return absl::StrJoin(parts.begin() + static_cast<std::ptrdiff_t>(from), parts.end(), ".");
@@ -64,6 +81,7 @@ bool IsSquared(std::string_view key) { return Has(kSquared, key); }
 std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors) {
   std::vector<TensorRole> roles(tensors.size());
   std::vector<Parts> owners(tensors.size());  // of moments and steps: the weight's name, if it is in the name
+  std::vector<absl::string_view> models(tensors.size());  // and whose optimizer it is
   // The weights by their names, also without their first parts. -1: several have this end.
   struct Weight {
     int32_t number = -1;
@@ -75,21 +93,19 @@ std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors
     const auto moment = std::find_if(parts.begin(), parts.end(), [](absl::string_view part) {
       return Has(kMoments, std::string_view(part.data(), part.size()));
     });
-    const auto optimizer = std::find_if(parts.begin(), parts.end(), [](absl::string_view part) {
-      return Has(kOptimizers, std::string_view(part.data(), part.size()));
-    });
-    const bool step = optimizer != parts.end() && parts.back() == "step";
+    const auto optimizer = std::ranges::find_if(parts, IsOptimizer);
+    if (optimizer != parts.end()) models[i] = *TrainedBy(*optimizer);
+    const bool in_optimizer = optimizer != parts.end();
+    const bool step = in_optimizer && parts.back() == "step";
     if (moment != parts.end() || step) {
       roles[i].key = step ? "step" : *std::ranges::find(kMoments, std::string_view(moment->data(), moment->size()));
       roles[i].kind = step ? TensorRole::Kind::kStep : TensorRole::Kind::kMoment;
       parts.erase(step ? std::prev(parts.end()) : moment);
       const auto state = std::find(parts.begin(), parts.end(), "state");
       if (state != parts.end()) parts.erase(parts.begin(), std::next(state));
-      while (!parts.empty() && Has(kOptimizers, std::string_view(parts[0].data(), parts[0].size()))) {
-        parts.erase(parts.begin());
-      }
+      while (!parts.empty() && IsOptimizer(parts[0])) parts.erase(parts.begin());
       owners[i] = std::move(parts);
-    } else if (optimizer == parts.end() && IsFloat(tensors[i].dtype)) {
+    } else if (!in_optimizer && IsFloat(tensors[i].dtype)) {
       roles[i].kind = TensorRole::Kind::kWeight;
       const bool model = parts.size() > 1 && Has(kModels, std::string_view(parts[0].data(), parts[0].size()));
       for (size_t from = 0; from < parts.size() && from <= kMostWrappers; ++from) {
@@ -105,6 +121,10 @@ std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors
     }
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!models[i].empty()) {
+      const auto found = weights.find(absl::StrCat(models[i], ".", Join(owners[i], 0)));
+      if (found != weights.end()) roles[i].weight = found->second.number;
+    }
     for (size_t from = 0; from < owners[i].size() && from <= kMostWrappers && roles[i].weight < 0; ++from) {
       const auto found = weights.find(Join(owners[i], from));
       if (found != weights.end()) roles[i].weight = found->second.number;

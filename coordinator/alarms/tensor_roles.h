@@ -42,10 +42,10 @@ Follower FollowedBy(const std::string& name);
 // Returns true for the name of what normalizing layers count batches in.
 bool CountsBatches(const std::string& name);
 
-// Returns the roles by tensor. Of several weights whose names end alike, that of the "model" or "module" is meant. The
-// names are those that torch's optimizers give to their state ("exp_avg"), with the weight's name before or behind, as
-// state dicts of torch, Megatron and Cairn have them. Pure names decide, so an unknown optimizer's state is kOther, and
-// nothing is said of it.
+// Returns the roles by tensor. Of several weights whose names end alike, that of the "model" or "module" is meant; by
+// an "outer_optimizer", that of "outer". The names are those that torch's optimizers give to their state ("exp_avg"),
+// with the weight's name before or behind, as state dicts of torch, Megatron and Cairn have them. Pure names decide, so
+// an unknown optimizer's state is kOther, and nothing is said of it.
 std::vector<TensorRole> RolesOf(const std::vector<StateSummary::Tensor>& tensors);
 
 // Returns by tensor whether it is a weight that has a moment.

@@ -64,5 +64,16 @@ TEST(TensorRolesTest, WhatTheNamesDoNotSay) {
   EXPECT_EQ(Roles({"tokens"}, DType::kInt64)["tokens"].kind, Kind::kOther);
 }
 
+TEST(TensorRolesTest, AnOptimizerThatSaysWhatItTrains) {
+  auto found = Roles({"model.w", "outer.w", "optimizer.state.w.exp_avg", "outer_optimizer.state.w.momentum_buffer",
+                      "outer_optimizer.state.w.step", "outer_optimizer.sizes"});
+  EXPECT_EQ(found["optimizer.state.w.exp_avg"].weight, "model.w");
+  EXPECT_EQ(found["outer_optimizer.state.w.momentum_buffer"].weight, "outer.w");
+  EXPECT_EQ(found["outer_optimizer.state.w.step"].kind, Kind::kStep);
+  EXPECT_EQ(found["outer_optimizer.sizes"].kind, Kind::kOther);
+  EXPECT_EQ(Roles({"a.w", "b.w", "b_optim.state.w.exp_avg"})["b_optim.state.w.exp_avg"].weight, "b.w");
+  EXPECT_EQ(Roles({"model.w", "outer_optimizer.state.w.exp_avg"})["outer_optimizer.state.w.exp_avg"].weight, "model.w");
+}
+
 }  // namespace
 }  // namespace cairn

@@ -1,10 +1,13 @@
 #include "coordinator/server/executor.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -16,6 +19,7 @@
 #include "common/base/version.h"
 #include "common/format/alarm.h"
 #include "common/format/import_writer.h"
+#include "common/format/summary_columns.h"
 #include "common/process/log.h"
 #include "common/status/fault.h"
 #include "common/status/reason.h"
@@ -86,6 +90,27 @@ std::vector<int> KeepersOf(const Manifest& manifest, const std::vector<PlanLoad:
     }
   }
   return keepers;
+}
+
+// Returns by shard whether its writer has told that all its elements are zeros; nothing if some writers tell nothing.
+// `results` are those of which the manifest was made, by rank.
+std::vector<bool> ZeroShards(const Manifest& manifest, std::span<const v1::WriteResult> results) {
+  if (manifest.summaries.empty()) return {};
+  std::vector<const v1::FileResult*> reports;  // by file
+  std::vector<int> next(results.size());
+  for (const ManifestFile& file : manifest.files) {
+    const auto rank = static_cast<size_t>(file.rank);
+    reports.push_back(&results[rank].files(next[rank]++));
+  }
+  std::vector<bool> zeros;
+  zeros.reserve(manifest.shards.size());
+  for (const ManifestShard& shard : manifest.shards) {
+    const DType dtype = manifest.tensors[shard.tensor].dtype;
+    const TensorSummary summary = SummaryAt(reports[shard.file]->summaries(), static_cast<int>(shard.item), dtype);
+    const uint64_t elements = summary.statistics.zeros;
+    zeros.push_back(elements > 0 && elements * static_cast<uint64_t>(BytesOf(dtype)) == shard.bytes);
+  }
+  return zeros;
 }
 
 }  // namespace
@@ -174,7 +199,7 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   manifest.metrics = action.metrics;
   std::sort(manifest.metrics.begin(), manifest.metrics.end(),
             [](const Metric& a, const Metric& b) { return a.name < b.name; });
-  watch_.Look(job, action.alarms, action.builds_on, manifest);
+  watch_.Look(job, action.alarms, action.builds_on, ZeroShards(manifest, action.result), manifest);
   if (!differing.empty() && action.alarms.LevelOf(alarm::kReplicasDiffer) != AlarmPolicy::Level::kOff) {
     manifest.alarms.push_back({std::string(alarm::kReplicasDiffer), std::string(differing.ToStatus().message())});
   }

@@ -1,7 +1,7 @@
 #include "coordinator/server/state_watch.h"
 
 #include <algorithm>
-#include <vector>
+#include <cstddef>
 
 #include "common/format/import_writer.h"
 #include "common/process/log.h"
@@ -15,10 +15,11 @@ constexpr size_t kMostJobs = 64;
 }  // namespace
 
 void StateWatch::Look(const std::string& job, const AlarmPolicy& policy, std::optional<int64_t> builds_on,
-                      Manifest& manifest) {
+                      const std::vector<bool>& zero_shards, Manifest& manifest) {
   if (manifest.summaries.empty() || !policy.wanted()) return;
   const SummaryPtr before = builds_on.has_value() ? Find(job, *builds_on) : nullptr;
   auto now = std::make_shared<StateSummary>(SummaryOf(manifest));
+  for (size_t i = 0; i < zero_shards.size(); ++i) now->shards[i].zeros = now->shards[i].zeros || zero_shards[i];
   for (Alarm& alarm : FindAlarms(before.get(), *now)) {
     if (policy.LevelOf(alarm.kind) != AlarmPolicy::Level::kOff) manifest.alarms.push_back(std::move(alarm));
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/mutex.h"
 #include "common/format/manifest.h"
@@ -26,9 +27,11 @@ class StateWatch {
   explicit StateWatch(CheckpointStore& checkpoints) : checkpoints_(checkpoints) {}
 
   // Sets the histories of `manifest` and appends the alarms whose kind is wanted. `builds_on` is the newest committed
-  // step on which the training builds. Nothing happens if the manifest has no summaries. If the step before cannot be
-  // read, the log says so, and the histories begin anew.
-  void Look(const std::string& job, const AlarmPolicy& policy, std::optional<int64_t> builds_on, Manifest& manifest);
+  // step on which the training builds. `zero_shards` says by shard whether its writer has told that all elements are
+  // zeros, of either sign: its checksum knows those without one alone. It may be empty. Nothing happens if the manifest
+  // has no summaries. If the step before cannot be read, the log says so, and the histories begin anew.
+  void Look(const std::string& job, const AlarmPolicy& policy, std::optional<int64_t> builds_on,
+            const std::vector<bool>& zero_shards, Manifest& manifest);
 
  private:
   using SummaryPtr = std::shared_ptr<const StateSummary>;

@@ -355,12 +355,13 @@ class Client(retention.RetentionCalls):
         report = self._load(state, step, mapping, strict, source, fallback, timeout, verify)
         if not strict:
             loader.tell_unfilled(report, self.job, self.rank)
+        loader.tell_alarms(report, self.job, self.rank)
         return report
 
     def _load(self, state: dict[str, Any], step: SupportsIndex | str | None, mapping: MappingLike | None,
               strict: bool, source: str | os.PathLike[str] | None, fallback: bool, timeout: float,
               verify: str | None = None) -> LoadReport:
-        """Does what load() does, without a word in the log about what it did not fill."""
+        """Does what load() does, without a word in the log about its report."""
         if verify not in (None, "fingerprint"):
             raise Error("BAD_REQUEST", f'verify is None or "fingerprint", not {verify!r}', {"job": self.job})
         if step is not None and source is not None:

@@ -183,7 +183,7 @@ def test_plots_are_read_by_pointer_and_by_keys(browser):
     with FakeSite(Story(failed=(12,))) as page:
         open_page(browser, page)
         until(lambda: len(css(browser, "#now .bars")) == 3, text="the plots")
-        assert text(browser, ".readout").startswith("Last: step 3000")
+        assert text(browser, ".readout").startswith("Last save: step 3000")
         places = css(browser, ".bars")[1].find_elements("css selector", ".place")
         ActionChains(browser).move_to_element(places[12]).perform()
         shows(browser, "step 1300 · failed: RANK_LATE", ".readout")

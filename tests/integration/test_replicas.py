@@ -64,7 +64,7 @@ def test_shared_objects_that_part_later_end_that_save(make_cluster, check):
             assert client.checkpoints() == [1, 2, 4]
 
 
-def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster):
+def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster, caplog):
     with make_cluster(None) as cluster:
         def train(rank, client):
             assert client.save(1, state()).wait(60).warnings == ()
@@ -100,6 +100,9 @@ def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster):
         for report in on_ranks(cluster, lambda rank, client: client.load(state(rank), step=step)):
             assert (report.step, [str(each) for each in report.warnings]) == (step, [str(told[0].warnings[0])])
             assert "the step has alarms: replicas_differ" in repr(report)
+        # Rank 0 logs it.
+        assert [each.getMessage() for each in caplog.records if "looked wrong" in each.getMessage()] == [
+            f"demo@{step} looked wrong when it was saved: {told[0].warnings[0]}"]
 
 
 def test_replicas_that_differ_end_a_save_where_that_is_asked_for(make_cluster):

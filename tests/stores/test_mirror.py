@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -536,3 +537,13 @@ def test_a_command_of_a_cluster_that_just_began_reaches_the_mirror(tmp_path, mon
         command("run", "--root", str(root), "--job", "demo", "--ranks", "1", "--", program, change, "demo@10")
     steps = json.loads(command("list", "demo", "--root", mirror, "--format=json"))["checkpoints"]
     assert [one["step"] for one in steps] == [20]
+
+
+@pytest.mark.parametrize("flags", [["--mirror", "{}"], ["--coordinator-flag=--mirror={}"]])
+def test_cairn_run_is_told_the_mirror(tmp_path, flags):
+    mirror = tmp_path / "mirror"
+    saves = ("import cairn, numpy as np; client = cairn.connect(); client.save(1, {'w': np.zeros(8)}).wait(); "
+             "client.save(2, {'w': np.ones(8)}).wait()")
+    command("run", "--root", str(tmp_path / "root"), "--job", "demo", "--ranks", "1",
+            *(flag.format(mirror) for flag in flags), "--", sys.executable, "-c", saves)
+    command("verify", "demo@2", "--root", str(mirror))

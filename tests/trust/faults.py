@@ -14,6 +14,8 @@ import torch
 from saver import Change, part_of
 from trainings import State
 
+import cairn
+
 
 @dataclasses.dataclass
 class Fault:
@@ -275,8 +277,9 @@ def stopped_loader(random, past):
     if past.saves_of_run < 7 or not past.trained_as_much():
         raise NotHere
     all_of(past.steady(past.moments(".exp_avg", ".momentum_buffer", ".scale") + past.weights()))
-    return Fault({"counter_stopped"}, ["loader"], dataclasses.replace(
-        past.state, objects=past.state.objects | {"loader": past.before.objects["loader"]}))
+    name = random.choice(["loader", "global_step"])
+    return Fault({"counter_stopped"}, [name], dataclasses.replace(
+        past.state, objects=past.state.objects | {name: past.before.objects[name]}))
 
 
 def other_dtype(random, past):
@@ -291,6 +294,11 @@ def earlier_step(random, past):
         raise NotHere
     name = one_of(random, past.moments(".step"))
     return Fault({"counter_stopped"}, [name], with_tensors(past.state, **{name: past.state.tensors[name] * 0}))
+
+
+def far_step(random, past):
+    name = one_of(random, past.moments(".step"))
+    return Fault({"counter_stopped"}, [name], with_tensors(past.state, **{name: past.state.tensors[name] + 1e6}))
 
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -394,12 +402,64 @@ def parted(random, past):
     return Fault({"untied"}, [name, other], with_tensors(past.state, **{name: now}))
 
 
+def rank_of_zeros(random, past):
+    """A rank hands over zeros, of either sign, in the place of its moments or weights."""
+    empty, moments = random.randrange(2), past.moments(".exp_avg", ".exp_avg_sq", ".momentum_buffer")
+    others = past.known([name for name, tensor in past.state.tensors.items() if not name.startswith("optimizer.")
+                         and tensor.is_floating_point() and tensor.ndim])
+    all_of(past.known(past.weights()), 2)
+    names = moments if moments and random.random() < 0.5 else others
+    halves = {name: past.before.tensors[name].tensor_split(2) for name in names
+              if past.state.tensors[name].numel() >= 32 and past.state.tensors[name].shape[0] > 1}
+    all_of([name for name, parts in halves.items() if parts[empty].any()], max(2, len(halves)))
+
+    def emptied(shard):
+        return cairn.Shard(shard.array * 0, shard.global_shape, shard.offset, dtype=shard.dtype)
+
+    return Fault({"zero_moments"} if names is moments else {"jump"}, [f"all that rank {empty} wrote of these is zeros"],
+                 past.state, lambda rank, part: part | {name: emptied(part[name]) for name in names
+                                                        if isinstance(part[name], cairn.Shard)}
+                 if rank == empty else part)
+
+
+def zero_averages(random, past):
+    if past.state.resumed:
+        raise NotHere
+    name = one_of(random, past.known([name for name, tensor in past.state.tensors.items() if tensor.ndim
+                                      and (name.startswith("ema.") or "running_" in name)]))
+    return Fault({"jump"}, [name], with_tensors(past.state, **{name: past.state.tensors[name] * 0}))
+
+
+def exchanged_averages(random, past):
+    names = past.known([name for name, tensor in past.state.tensors.items() if name.startswith("ema.")
+                        and tensor.ndim == 2])
+    one = one_of(random, [name for name in names if alike(past, name, names)])
+    other = one_of(random, alike(past, one, names))
+    return Fault({"wrong_place"}, [one, other], with_tensors(past.state, **{
+        one: past.state.tensors[other], other: past.state.tensors[one]}))
+
+
+def scaled_moments(random, past):
+    """Moments have other units."""
+    def of_squared(state, second):
+        first = state.tensors[second.removesuffix("_sq")]
+        return float(first.double().square().sum() / state.tensors[second].double().sum().clamp(min=1e-300))
+
+    second = one_of(random, [name for name in past.known(past.moments(".exp_avg_sq")) if past.now(name) < 0.1
+                             and past.before.tensors[name].numel() >= 16 and of_squared(past.before, name) > 2e-3
+                             and 0.2 < of_squared(past.state, name) / of_squared(past.before, name) < 5])
+    first = second.removesuffix("_sq")
+    scaled = random.choice([[first], [second], [first, second]])
+    return Fault({"jump"}, [scaled[-1]], with_tensors(past.state, **{
+        name: past.state.tensors[name] * 1e4 for name in scaled}))
+
+
 FAULTS: dict[str, Callable[[random.Random, Past], Fault]] = {
     each.__name__: each for each in (
         old_copy, frozen_optimizer, stale_weight, same_again, swapped_halves, transposed, swapped_tensors, doubled,
         no_moments, not_a_number, scaled, stopped_loader, other_dtype, earlier_step, exchanged_moments,
         other_moment, two_saves_ago, old_averages, old_statistics, old_weights, one_old_moment, old_part_of_a_rank,
-        batches_anew, parted)}
+        batches_anew, parted, far_step, rank_of_zeros, zero_averages, exchanged_averages, scaled_moments)}
 
 
 def plant(kind: str, seed: int, past: Past) -> Fault:

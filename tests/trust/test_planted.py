@@ -24,21 +24,22 @@ PLANTED = 32 if os.environ.get("CAIRN_EXHAUSTIVE") else 2
 
 # What need not be planted: a training has nothing of the kind, or seldom shows what is usual of it.
 # docs/decisions/alarms.md has the reasons.
-NO_STATE = {"no_moments", "earlier_step", "other_moment", "one_old_moment"}
+NO_STATE = {"no_moments", "earlier_step", "far_step", "other_moment", "one_old_moment", "scaled_moments"}
 RESTS_TELL_NOTHING = {"frozen_optimizer", "stale_weight", "two_saves_ago", "old_weights", "one_old_moment",
                       "old_part_of_a_rank"}
 NEVER: dict[str, set[str]] = {
     # Most saves are within a step of the optimizer.
     "accumulation": RESTS_TELL_NOTHING | {"old_copy", "stopped_loader"},
     # The weights never move.
-    "rate_zero": RESTS_TELL_NOTHING | {"earlier_step", "other_moment", "swapped_halves", "transposed",
-                                       "swapped_tensors", "scaled"},
+    "rate_zero": RESTS_TELL_NOTHING | {"earlier_step", "far_step", "other_moment", "scaled_moments", "swapped_halves",
+                                       "transposed", "swapped_tensors", "scaled", "rank_of_zeros"},
     # There are no moments.
     "plain_sgd": RESTS_TELL_NOTHING | NO_STATE,
     # There is one matrix, and no layer is like another.
-    "batch_norm": {"transposed", "swapped_tensors", "doubled", "earlier_step", "other_moment", "one_old_moment"},
+    "batch_norm": {"transposed", "swapped_tensors", "doubled", "earlier_step", "far_step", "other_moment",
+                   "one_old_moment", "scaled_moments"},
     # Alarms do not know this optimizer's names.
-    "quantized": RESTS_TELL_NOTHING - {"two_saves_ago"} | {"no_moments", "other_moment"},
+    "quantized": RESTS_TELL_NOTHING - {"two_saves_ago"} | {"no_moments", "other_moment", "scaled_moments"},
     # Updates are rounded away.
     "bfloat16_weights": RESTS_TELL_NOTHING | NO_STATE | {"old_copy", "stopped_loader"},
     "falling_rate": RESTS_TELL_NOTHING - {"old_part_of_a_rank"},
@@ -47,7 +48,8 @@ NEVER: dict[str, set[str]] = {
 }
 # These are in some trainings only.
 ONLY_IN = {
-    "old_averages": {"moving_average"}, "old_statistics": {"batch_norm"}, "batches_anew": {"batch_norm"},
+    "old_averages": {"moving_average"}, "zero_averages": {"moving_average", "batch_norm"},
+    "exchanged_averages": {"moving_average"}, "old_statistics": {"batch_norm"}, "batches_anew": {"batch_norm"},
     "parted": {"tied", "target_network"},
     # In the others, moments still move as far as they are apart.
     "exchanged_moments": {"settled"},

@@ -178,7 +178,7 @@ class Loop:
         self.steps += 1
 
     def state(self, **more) -> State:
-        objects = {"progress": {"batches": self.batches, "steps": self.steps},
+        objects = {"progress": {"batches": self.batches, "steps": self.steps}, "global_step": self.steps,
                    "loader": {"position": 4 * self.batches, "generator": hash(bytes(self.data.get_state().numpy()))},
                    "scheduler": {"last_epoch": self.steps, "last_lr": self.rate(self.steps)},
                    "configuration": {"width": 16}}

@@ -70,6 +70,9 @@ class Training {
   // Whether Train changes this tensor.
   std::function<bool(const std::string& name)> moves = [](const std::string&) { return true; };
 
+  // What a tensor is said to be. Its values are float32 here.
+  std::function<DType(const std::string& name)> dtype_of = [](const std::string&) { return DType::kFloat32; };
+
   // The names that a rank hands over of an old state.
   std::function<bool(const std::string& name)> hands_over = [](const std::string&) { return true; };
 
@@ -85,7 +88,7 @@ class Training {
     for (const auto& [name, values] : tensors_) {
       StateSummary::Tensor tensor;
       tensor.name = name;
-      tensor.dtype = DType::kFloat32;
+      tensor.dtype = dtype_of(name);
       tensor.shape = {static_cast<int64_t>(values.size())};
       tensor.first_shard = static_cast<uint32_t>(state.shards.size());
       for (int rank = 0; rank < kRanks; ++rank) {

@@ -41,6 +41,13 @@ def tell_unfilled(report: LoadReport, job: str, rank: int) -> None:
                      listed(report.missing))
 
 
+def tell_alarms(report: LoadReport, job: str, rank: int) -> None:
+    """Warns of what looked wrong at the commit of the step that was loaded."""
+    for warning in report.warnings if rank == 0 else ():
+        _log.warning("%s%s looked wrong when it was saved: %s", job, "" if report.step is None else f"@{report.step}",
+                     warning)
+
+
 class Loader:
     """The loads and reshards of one session, one at a time."""
 

@@ -26,6 +26,9 @@ int main() {
     }
     if (order->goes_back) before = kept[order->goes_back_to];
     auto now = std::make_shared<cairn::StateSummary>(cairn::SummaryOf(order->manifest));
+    for (size_t i = 0; i < order->zero_shards.size(); ++i) {
+      now->shards[i].zeros = now->shards[i].zeros || order->zero_shards[i];
+    }
     nlohmann::json answer = nlohmann::json::object();
     for (const cairn::Alarm& alarm : cairn::FindAlarms(before.get(), *now)) answer[alarm.kind] = alarm.message;
     std::cout << answer << std::endl;

@@ -49,7 +49,8 @@ absl::StatusOr<TensorSummary> ReadShard(const Json& shard, const ManifestTensor&
   return AsRecorded(summarizer.Combine(pieces)[0], tensor.dtype);
 }
 
-absl::Status ReadTensor(const Json& json, std::istream& in, Manifest& manifest) {
+absl::Status ReadTensor(const Json& json, std::istream& in, JudgeOrder& order) {
+  Manifest& manifest = order.manifest;
   const std::optional<DType> dtype = DTypeFromName(json.at("dtype").get<std::string>());
   if (!dtype.has_value()) return absl::InvalidArgumentError("there is no such dtype");
   ManifestTensor tensor;
@@ -63,6 +64,9 @@ absl::Status ReadTensor(const Json& json, std::istream& in, Manifest& manifest) 
     const absl::StatusOr<TensorSummary> part = ReadShard(shard, tensor, in, manifest);
     if (!part.ok()) return part.status();
     sum.Add(*part);
+    const uint64_t zeros = part->statistics.zeros;
+    order.zero_shards.push_back(zeros > 0 &&
+                                zeros * static_cast<uint64_t>(BytesOf(tensor.dtype)) == manifest.shards.back().bytes);
   }
   manifest.summaries.push_back(AsRecorded(sum, tensor.dtype));
   manifest.tensors.push_back(std::move(tensor));
@@ -85,7 +89,7 @@ absl::StatusOr<JudgeOrder> OrderOf(const Json& json, std::istream& in) {
     manifest.files.back().rank = static_cast<int>(rank);
   }
   for (const Json& tensor : json.at("tensors")) {
-    if (absl::Status read = ReadTensor(tensor, in, manifest); !read.ok()) return read;
+    if (absl::Status read = ReadTensor(tensor, in, order); !read.ok()) return read;
   }
   for (const Json& object : json.at("objects")) {
     const bool per_rank = object.at("crc32c").size() > 1;

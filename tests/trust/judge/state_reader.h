@@ -4,6 +4,7 @@
 
 #include <istream>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
@@ -19,6 +20,7 @@ struct JudgeOrder {
   std::string keep;
   // Without files' names and places. It has no histories yet.
   Manifest manifest;
+  std::vector<bool> zero_shards;  // by shard: all elements are zeros
 };
 
 // Reads one order: a line of JSON, and behind it the bytes of all shards, in the order in which the line has them.

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 from cairn._base.errors import Error, next_action
 from cairn._base.results import LoadReport, listed
-from cairn._load.loader import tell_unfilled
+from cairn._load.loader import tell_alarms, tell_unfilled
 from cairn._state.entries import PerRank
 from cairn._state.mapping import MappingLike
 from cairn.client import Client, Saving
@@ -128,6 +128,7 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str |
                   timeout=timeout)
     if not strict:
         tell_unfilled(report, client.job, client.rank)
+    tell_alarms(report, client.job, client.rank)
     return report
 
 

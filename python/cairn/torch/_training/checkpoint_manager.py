@@ -267,8 +267,6 @@ class CheckpointManager:
         for passed in report.passed_over:
             _log.warning("%s@%s is damaged (%s) and was passed over", self._client.job, passed["step"],
                          passed["reason"])
-        for warning in report.warnings if self._client.rank == 0 else ():
-            _log.warning("%s@%s looked wrong when it was saved: %s", self._client.job, report.step, warning)
         for name in gathered.restore():
             _log.warning("%s@%s: %r was saved by another number of ranks, and begins anew", self._client.job,
                          report.step, name)
