@@ -133,7 +133,7 @@ void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
 
 absl::Status LoadExecutor::MakeSource(const action::StartRead& start, ActiveLoad& load) {
   // Not out of the pool: a trainer that ended may have it mapped still. A trainer maps it even if it lends no byte.
-  const uint64_t bytes = std::max<uint64_t>(start.source->slab_bytes, 4096);
+  const uint64_t bytes = std::max<uint64_t>(start.source->slab_bytes, 1);
   CAIRN_ASSIGN_OR_RETURN(auto memory, context_.transfer.pool.Make("cairn-source", bytes));
   CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.transfer.descriptors.Offer(memory, false));
   load.memory = memory;

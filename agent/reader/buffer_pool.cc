@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "agent/staging/memory_limit.h"
+#include "common/resources/page_size.h"
 #include "common/status/status.h"
 
 namespace cairn {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr size_t kKept = 2;  // the number of buffers of one load
 
 }  // namespace
@@ -37,8 +37,6 @@ class BufferPool::Room {
   std::atomic<uint64_t> left_;
   const std::shared_ptr<std::atomic<uint64_t>> held_;
 };
-
-uint64_t BufferPool::WholePages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 absl::Status BufferPool::Count(uint64_t bytes, uint64_t beside) {
   // Counts before the memory is made, so that two calls at a time cannot use the same part of the budget.
@@ -68,14 +66,14 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakePages(const std::s
 }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakeCounted(const std::string& name, uint64_t bytes) {
-  const uint64_t whole = WholePages(bytes);
+  const uint64_t whole = RoundUpToPages(bytes);
   CAIRN_RETURN_IF_ERROR(Count(whole));
   return MakePages(name, bytes, [held = held_, whole] { *held -= whole; });
 }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Make(const std::string& name, uint64_t bytes,
                                                                const std::shared_ptr<Room>& room) {
-  const uint64_t whole = WholePages(bytes);
+  const uint64_t whole = RoundUpToPages(bytes);
   if (room != nullptr && room->Take(whole)) {
     return MakePages(name, bytes, [room, whole] { room->GiveBack(whole); });
   }
@@ -94,7 +92,7 @@ absl::StatusOr<std::shared_ptr<BufferPool::Room>> BufferPool::Reserve(uint64_t b
 bool BufferPool::Fits(uint64_t bytes) { return CheckMemory(bytes, held(), budget_, ReadMemoryLimits()).ok(); }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Take(uint64_t bytes) {
-  bytes = std::max<uint64_t>(bytes, kPage);
+  bytes = std::max(bytes, PageBytes());
   {
     MutexLock lock(mutex_);
     for (auto buffer = free_.begin(); buffer != free_.end(); ++buffer) {

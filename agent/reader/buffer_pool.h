@@ -39,8 +39,6 @@ class BufferPool {
   absl::StatusOr<std::shared_ptr<Room>> Reserve(uint64_t bytes, uint64_t beside);
   // Returns whether `bytes` more bytes fit now.
   bool Fits(uint64_t bytes);
-  // Returns the size of memory of `bytes` bytes, rounded up to whole pages.
-  static uint64_t WholePages(uint64_t bytes);
 
   // Returns a populated read buffer of at least `bytes`, with undefined contents. RESOURCE_EXHAUSTED: as Make.
   absl::StatusOr<std::shared_ptr<SharedMemory>> Take(uint64_t bytes);

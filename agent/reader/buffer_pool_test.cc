@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "common/resources/page_size.h"
+#include "common/resources/testing/other_page_size.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+const uint64_t kPage = PageBytes();
 
 TEST(BufferPoolTest, Budget_SlabsSourcesAndBuffersAreHeld_CountsThemAll) {
   BufferPool pool(10 * kPage, 1);
@@ -15,9 +18,9 @@ TEST(BufferPoolTest, Budget_SlabsSourcesAndBuffersAreHeld_CountsThemAll) {
   auto source = pool.Make("source", 3 * kPage - 1).value();
   const absl::Status refused = pool.Make("another", 4 * kPage).status();
   EXPECT_TRUE(HasReason(refused, Reason::kMemoryLimit)) << refused;
-  EXPECT_EQ(MetadataOf(refused)["bytes"], "16384");
-  EXPECT_EQ(MetadataOf(refused)["limit"], "40960");
-  EXPECT_EQ(MetadataOf(refused)["used"], "28672");
+  EXPECT_EQ(MetadataOf(refused)["bytes"], absl::StrCat(4 * kPage));
+  EXPECT_EQ(MetadataOf(refused)["limit"], absl::StrCat(10 * kPage));
+  EXPECT_EQ(MetadataOf(refused)["used"], absl::StrCat(7 * kPage));
   EXPECT_EQ(MetadataOf(refused)["source"], "--memory-budget");
   EXPECT_TRUE(HasReason(pool.Take(4 * kPage).status(), Reason::kMemoryLimit));
   auto read = pool.Take(3 * kPage).value();
@@ -65,9 +68,22 @@ TEST(BufferPoolTest, Reserve_FitsNot_SaysSoAndHoldsNothing) {
   EXPECT_EQ(pool.held(), 4 * kPage) << "it did not have to free the buffer that is kept";
   const absl::Status refused = pool.Reserve(8 * kPage, 3 * kPage).status();
   EXPECT_TRUE(HasReason(refused, Reason::kMemoryLimit)) << refused;
-  EXPECT_EQ(MetadataOf(refused)["bytes"], "45056");
+  EXPECT_EQ(MetadataOf(refused)["bytes"], absl::StrCat(11 * kPage));
   EXPECT_EQ(pool.held(), 0) << "the kept buffer gave way";
   EXPECT_TRUE(pool.Reserve(8 * kPage, 2 * kPage).ok());
+}
+
+TEST(BufferPoolTest, Budget_PagesOf64KiB_CountsWholePages) {
+  constexpr uint64_t kLarge = 65536;
+  const testing::OtherPageSize other(kLarge);
+  BufferPool pool(3 * kLarge, 1);
+  const auto slab = pool.Make("slab", 4096).value();
+  EXPECT_EQ(slab->bytes(), kLarge);
+  EXPECT_EQ(pool.held(), kLarge);
+  const auto read = pool.Take(kLarge + 1).value();
+  EXPECT_EQ(read->bytes(), 2 * kLarge);
+  EXPECT_EQ(pool.held(), 3 * kLarge);
+  EXPECT_TRUE(HasReason(pool.Take(1).status(), Reason::kMemoryLimit));
 }
 
 TEST(BufferPoolTest, Memory_PoolIsGone_StaysUsable) {

@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 
 absl::StatusOr<bool> RankSlab::Want(uint64_t bytes, uint64_t trainer, bool held) {
-  bytes = std::max<uint64_t>(bytes, 4096);  // something to write from, even for a rank that stages nothing
+  bytes = std::max(bytes, kDataAlignment);  // something to write from, even for a rank that stages nothing
   if (making_ || held) return false;
   if (made_ && made_->bytes >= bytes && use_.AllowedTo(trainer)) return true;
   if (!error_.ok() && bytes >= error_bytes_) return std::exchange(error_, absl::OkStatus());

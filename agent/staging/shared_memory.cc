@@ -16,6 +16,7 @@
 #include "common/file/retry.h"
 #include "common/process/log.h"
 #include "common/process/quantity.h"
+#include "common/resources/page_size.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 
@@ -29,7 +30,6 @@
 namespace cairn {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPiece = uint64_t{16} << 20;
 
 // Whether the log says that descriptors are missing. It uses the same events as common/rpc/acceptor.h, because a
@@ -65,7 +65,7 @@ int PopulateRange(char* begin, uint64_t bytes) {
   while (madvise(begin, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
-    for (uint64_t at = 0; at < bytes; at += kPage) {
+    for (uint64_t at = 0; at < bytes; at += PageBytes()) {
       // Writing 0 is safe, because no other process has the memory yet. volatile: the compiler must not drop the write.
       *static_cast<volatile char*>(begin + at) = 0;
     }
@@ -78,7 +78,7 @@ int PopulateRange(char* begin, uint64_t bytes) {
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::string& name, uint64_t bytes) {
   if (bytes == 0 || bytes > uint64_t{1} << 46) return Refused("shared memory", bytes, EINVAL);
-  bytes = (bytes + kPage - 1) / kPage * kPage;
+  bytes = RoundUpToPages(bytes);
   UniqueFd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Refused("shared memory", bytes, errno);
   NoteDescriptors(absl::OkStatus());
@@ -96,7 +96,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::st
 SharedMemory::~SharedMemory() { munmap(data_, bytes_); }
 
 absl::Status SharedMemory::CheckSealing() {
-  const auto memory = Create("cairn-probe", kPage);
+  const auto memory = Create("cairn-probe", 1);
   return memory.ok() ? (*memory)->OpenReadOnly().status() : memory.status();
 }
 

@@ -13,6 +13,7 @@
 #include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
 #include "common/base/random_id.h"
+#include "common/resources/page_size.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -21,9 +22,9 @@ namespace {
 TEST(SharedMemoryTest, Populate_NobodyHasWritten_MakesAllPages) {
   const auto memory = SharedMemory::Create("test", (uint64_t{40} << 20) + 1);
   ASSERT_TRUE(memory.ok()) << memory.status();
-  EXPECT_EQ((*memory)->bytes() % 4096, 0u);
+  EXPECT_EQ((*memory)->bytes() % PageBytes(), 0u);
   ASSERT_TRUE((*memory)->Populate(3).ok());
-  std::vector<unsigned char> resident((*memory)->bytes() / 4096);
+  std::vector<unsigned char> resident((*memory)->bytes() / PageBytes());
   ASSERT_EQ(mincore((*memory)->data(), (*memory)->bytes(), resident.data()), 0);
   for (unsigned char page : resident) ASSERT_TRUE(page & 1);
 }

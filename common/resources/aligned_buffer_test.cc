@@ -9,19 +9,22 @@
 #include <utility>
 #include <vector>
 
+#include "common/resources/page_size.h"
+#include "common/resources/testing/other_page_size.h"
+
 namespace cairn {
 namespace {
 
 // How many of the pages from `begin` on take memory.
 size_t ResidentPages(const char* begin, size_t bytes) {
-  std::vector<unsigned char> pages(bytes / kIoAlignment);
+  std::vector<unsigned char> pages(RoundUpToPages(bytes) / PageBytes());
   EXPECT_EQ(mincore(const_cast<char*>(begin), bytes, pages.data()), 0);
   return static_cast<size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
 }
 
-// Whether pages from `begin` on are mapped at all.
+// Whether all pages from `begin` on are mapped.
 bool IsMapped(const char* begin, size_t bytes) {
-  std::vector<unsigned char> pages(bytes / kIoAlignment);
+  std::vector<unsigned char> pages(bytes / kIoAlignment + 1);
   return mincore(const_cast<char*>(begin), bytes, pages.data()) == 0;
 }
 
@@ -52,6 +55,20 @@ TEST(AlignedBufferTest, AlignedBuffer_IsGone_NothingOfItStaysMapped) {
     EXPECT_TRUE(IsMapped(place, second.size()));
   }
   EXPECT_FALSE(IsMapped(place, 3 * kHugePageBytes + kIoAlignment));
+}
+
+// The kernel refuses to unmap from the middle of a page on.
+TEST(AlignedBufferTest, AlignedBuffer_PagesOf64KiB_OnlyWholePagesAreUnmapped) {
+  constexpr size_t kPage = 65536, kSize = 3 * kHugePageBytes + kIoAlignment;
+  const testing::OtherPageSize other(kPage);
+  const char* place = nullptr;
+  {
+    const AlignedBuffer buffer(kSize);
+    place = buffer.data();
+    EXPECT_EQ(buffer.size(), kSize);
+    EXPECT_TRUE(IsMapped(place, 3 * kHugePageBytes + kPage));
+  }
+  for (size_t at = 0; at <= 3 * kHugePageBytes; at += kPage) ASSERT_FALSE(IsMapped(place + at, kPage)) << at;
 }
 
 TEST(AlignedBufferTest, AlignedBuffer_MoreThanThereIs_Throws) {

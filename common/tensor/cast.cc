@@ -42,6 +42,11 @@ uint16_t Bfloat16OfFloat(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+#if defined(__aarch64__) && !defined(CAIRN_PORTABLE)
+// Every arm64 processor has these two casts, and the compiler makes vectors of them and of all that follows.
+float FloatOfFloat16(uint16_t half) { return static_cast<float>(std::bit_cast<__fp16>(half)); }
+uint16_t Float16OfFloat(float value) { return std::bit_cast<uint16_t>(static_cast<__fp16>(value)); }
+#else
 float FloatOfFloat16(uint16_t half) {
   const uint32_t sign = uint32_t{half & 0x8000u} << 16;
   const uint32_t exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
@@ -68,6 +73,7 @@ uint16_t Float16OfFloat(float value) {
   const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
   return static_cast<uint16_t>(sign | (rounded - (uint32_t{112} << 23)) >> 13);
 }
+#endif
 
 // A float64 is first reduced to the bits that decide how it rounds to 16 bits: 14 bits of precision, the last of which
 // is set if any bit was lost. Rounding this number, which was rounded "to odd", gives the same result as rounding the

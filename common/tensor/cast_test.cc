@@ -101,6 +101,47 @@ TEST(CastTest, CastElements_AnyDtypeToAnyOther_IsTheNearestValue) {
   }
 }
 
+// IEEE 754 leaves open which NaN a cast makes. All our ways keep its sign and its leading bits. They make it quiet, but
+// for bfloat16 to float32, which only adds zeros.
+TEST(CastTest, CastElements_NotANumber_KeepsSignAndLeadingBits) {
+  const auto mantissa_bits = [](DType dtype) {
+    return dtype == DType::kFloat64 ? 52 : dtype == DType::kFloat32 ? 23 : dtype == DType::kFloat16 ? 10 : 7;
+  };
+  const auto infinity = [&](DType dtype) {
+    const int bits = static_cast<int>(8 * BytesOf(dtype)) - 1;
+    return ((uint64_t{1} << bits) - 1) >> mantissa_bits(dtype) << mantissa_bits(dtype);
+  };
+  std::mt19937_64 random(11);
+  for (DType from : kFloats) {
+    const int bits = mantissa_bits(from), sign = static_cast<int>(8 * BytesOf(from)) - 1;
+    std::vector<uint64_t> values;
+    while (values.size() < 1003) {
+      const uint64_t mantissa = (random() & ((uint64_t{1} << bits) - 1)) >> random() % static_cast<uint64_t>(bits);
+      if (mantissa != 0) values.push_back((random() & 1) << sign | infinity(from) | mantissa);
+    }
+    const std::vector<std::byte> source = Pack(values, from);
+    for (DType to : kFloats) {
+      if (from == to) continue;
+      const CastChain chain = {from, to};
+      std::vector<std::byte> target(values.size() * static_cast<size_t>(BytesOf(to)));
+      CastElements(chain, source.data(), target.data(), values.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        const int wanted_bits = mantissa_bits(to);
+        const uint64_t mantissa = values[i] & ((uint64_t{1} << bits) - 1);
+        const uint64_t leading =
+            wanted_bits < bits ? mantissa >> (bits - wanted_bits) : mantissa << (wanted_bits - bits);
+        const bool quiet = from != DType::kBfloat16 || to != DType::kFloat32;
+        const uint64_t wanted = (values[i] >> sign) << (8 * BytesOf(to) - 1) | infinity(to) |
+                                uint64_t{quiet} << (wanted_bits - 1) | leading;
+        ASSERT_EQ(Get(target, to, i), wanted) << NameOf(from) << " to " << NameOf(to) << ": " << std::hex << values[i];
+        std::vector<std::byte> one(8);
+        CastElements(chain, source.data() + i * static_cast<size_t>(BytesOf(from)), one.data(), 1);
+        ASSERT_EQ(Get(one, to, 0), wanted) << NameOf(from) << " to " << NameOf(to) << ", alone";
+      }
+    }
+  }
+}
+
 TEST(CastTest, CastElements_UnalignedMemory_Works) {
   std::vector<std::byte> source(1 + 4 * 1000), target(3 + 2 * 1000), aligned(2 * 1000);
   for (size_t i = 0; i < 1000; ++i) {

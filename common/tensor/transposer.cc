@@ -9,6 +9,9 @@
 // Always inlined, because a call costs more than the work on a few vectors.
 #define CAIRN_AVX2 __attribute__((target("avx2")))
 #define CAIRN_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
+#elif defined(__aarch64__) && !defined(CAIRN_PORTABLE)
+#define CAIRN_NEON
+#include <arm_neon.h>
 #endif
 
 namespace cairn {
@@ -25,7 +28,7 @@ constexpr int64_t kBlockColumns = 16 / static_cast<int64_t>(kBytes);
 
 // Transposes a group of 2 * kBlockColumns rows, in whole blocks.
 template <size_t kBytes>
-void TransposeElements(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
+[[maybe_unused]] void TransposeElements(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
   for (int64_t c = 0; c < (columns + n - 1) / n * n; ++c) {
     for (int64_t r = 0; r < 2 * n; ++r) {
@@ -140,6 +143,54 @@ CAIRN_AVX2 void StreamRows(std::byte* row, int64_t bytes, std::byte* to, int64_t
 bool HasAvx2() { return false; }
 #endif
 
+#if defined(CAIRN_NEON)
+
+template <size_t kBytes>
+inline uint8x16_t InterleaveLow(uint8x16_t a, uint8x16_t b) {
+  if constexpr (kBytes == 1) return vzip1q_u8(a, b);
+  if constexpr (kBytes == 2) return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  if constexpr (kBytes == 4) return vreinterpretq_u8_u32(vzip1q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  return vreinterpretq_u8_u64(vzip1q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+template <size_t kBytes>
+inline uint8x16_t InterleaveHigh(uint8x16_t a, uint8x16_t b) {
+  if constexpr (kBytes == 1) return vzip2q_u8(a, b);
+  if constexpr (kBytes == 2) return vreinterpretq_u8_u16(vzip2q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  if constexpr (kBytes == 4) return vreinterpretq_u8_u32(vzip2q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  return vreinterpretq_u8_u64(vzip2q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+
+// The same as for AVX2, with a vector for each row of one block.
+template <size_t kBytes>
+void TransposeBlock(const std::byte* in, int64_t in_stride, std::byte* out) {
+  constexpr int64_t n = kBlockColumns<kBytes>;
+  uint8x16_t a[n], b[n];
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < n; ++r) a[r] = vld1q_u8(reinterpret_cast<const uint8_t*>(in + r * in_stride));
+#pragma GCC unroll 16
+  for (int64_t pass = 1; pass < n; pass *= 2) {
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < n / 2; ++r) {
+      b[2 * r] = InterleaveLow<kBytes>(a[r], a[r + n / 2]);
+      b[2 * r + 1] = InterleaveHigh<kBytes>(a[r], a[r + n / 2]);
+    }
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < n; ++r) a[r] = b[r];
+  }
+#pragma GCC unroll 16
+  for (int64_t r = 0; r < n; ++r) vst1q_u8(reinterpret_cast<uint8_t*>(out + r * kSlot), a[r]);
+}
+
+template <size_t kBytes>
+void TransposeVectors(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
+  constexpr int64_t n = kBlockColumns<kBytes>;
+  for (int64_t c = 0; c < columns; c += n, in += 16, out += n * kSlot) {
+    TransposeBlock<kBytes>(in, in_stride, out);
+    TransposeBlock<kBytes>(in + n * in_stride, in_stride, out + 16);
+  }
+}
+#endif
+
 void CopyRows(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride, int64_t rows,
               int64_t bytes) {
 #if defined(CAIRN_VECTORS)
@@ -155,7 +206,11 @@ void TransposeGroup(const std::byte* in, int64_t in_stride, std::byte* out, int6
 #if defined(CAIRN_VECTORS)
   if (HasAvx2()) return TransposeVectors<kBytes>(in, in_stride, out, columns);
 #endif
+#if defined(CAIRN_NEON)
+  TransposeVectors<kBytes>(in, in_stride, out, columns);
+#else
   TransposeElements<kBytes>(in, in_stride, out, columns);
+#endif
 }
 
 }  // namespace

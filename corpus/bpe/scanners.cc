@@ -1,7 +1,9 @@
 #include "corpus/bpe/scanners.h"
 
-#ifdef __SSE2__
+#if defined(__SSE2__)
 #include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "corpus/unicode/class_table.h"
@@ -56,7 +58,7 @@ inline Byte SkipBeyondAscii(Byte p, Byte end) {
 // Returns the end of the run of ASCII letters from p on. It takes sixteen bytes at a time, because a processor cannot
 // predict where a word ends.
 inline Byte SkipAsciiLetters(Byte p, Byte end) {
-#ifdef __SSE2__
+#if defined(__SSE2__)
   while (end - p >= 16) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     // Letters of either case become the 26 smallest signed numbers.
@@ -65,6 +67,15 @@ inline Byte SkipAsciiLetters(Byte p, Byte end) {
     const __m128i letters = _mm_cmplt_epi8(shifted, _mm_set1_epi8(static_cast<char>(0x80 + 26)));
     const auto others = ~static_cast<uint32_t>(_mm_movemask_epi8(letters)) & 0xFFFF;
     if (others != 0) return p + __builtin_ctz(others);
+    p += 16;
+  }
+#elif defined(__aarch64__)
+  while (end - p >= 16) {
+    const uint8x16_t lower = vorrq_u8(vld1q_u8(p), vdupq_n_u8(0x20));
+    const uint8x16_t other = vcgtq_u8(vsubq_u8(lower, vdupq_n_u8('a')), vdupq_n_u8(25));
+    // Four bits for each byte.
+    const uint64_t others = vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(other), 4)), 0);
+    if (others != 0) return p + __builtin_ctzll(others) / 4;
     p += 16;
   }
 #endif

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/resources/aligned_buffer.h"
+
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kSmallestBlock = 64 << 10;
 constexpr size_t kLargestBlock = 1 << 20;
 constexpr size_t kSmallestRead = 256 << 10;
@@ -16,7 +17,7 @@ constexpr int kMostReaders = 32;
 constexpr int kMostSorters = 4;  // the output is one stream, so more sorters only make buckets smaller
 constexpr int kSpareBlocks = 8;  // these are being written while others fill
 
-size_t PageFloor(size_t bytes) { return bytes / kPage * kPage; }
+size_t RoundDownToIo(size_t bytes) { return bytes / kIoAlignment * kIoAlignment; }
 
 }  // namespace
 
@@ -25,17 +26,17 @@ MemoryPlan PlanMemory(const MemoryPlanInput& input) {
   const size_t region = input.region_bytes;
   plan.readers = static_cast<int>(
       std::clamp<size_t>(region / kMemoryOfReader, 1, static_cast<size_t>(std::clamp(input.threads, 1, kMostReaders))));
-  const size_t share = PageFloor(region / plan.readers);
+  const size_t share = RoundDownToIo(region / plan.readers);
   plan.read_block = std::clamp(std::bit_floor(share / 16), kSmallestRead, kLargestRead);
   plan.writer_bytes = share - 2 * plan.read_block;
   plan.sorters = std::clamp(input.threads, 2, kMostSorters);
-  plan.sorter_bytes = PageFloor(region / plan.sorters);
+  plan.sorter_bytes = RoundDownToIo(region / plan.sorters);
 
   const uint64_t line = std::max<uint64_t>(input.line_bytes, 1);
   const double text = static_cast<double>(input.text_bytes);
   const double in_memory = text * static_cast<double>(line + kLineOverhead) / static_cast<double>(line);
   plan.fits =
-      in_memory < 0.8 * static_cast<double>(PageFloor(region / plan.readers) - 2 * plan.read_block) * plan.readers;
+      in_memory < 0.8 * static_cast<double>(RoundDownToIo(region / plan.readers) - 2 * plan.read_block) * plan.readers;
 
   // A bucket takes three quarters of a sorter's memory. An unlucky one that is larger is divided again.
   const double wanted = in_memory / (0.75 * static_cast<double>(plan.sorter_bytes)) + 1;

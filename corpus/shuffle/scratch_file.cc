@@ -100,7 +100,8 @@ absl::Status ScratchFile::Transfer(bool write, char* data, size_t bytes, uint64_
     const ssize_t count = write ? pwrite(fd_.get(), data, bytes, static_cast<off_t>(offset))
                                 : pread(fd_.get(), data, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    const bool unaligned = count > 0 && static_cast<size_t>(count) < bytes && count % 4096 != 0;
+    const bool unaligned =
+        count > 0 && static_cast<size_t>(count) < bytes && static_cast<size_t>(count) % kIoAlignment != 0;
     if ((count < 0 && errno == EINVAL && was_direct) || unaligned) {
       fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT);
       direct_.store(false);  // after the flag is off, because whoever reads false writes through the page cache

@@ -15,16 +15,17 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
+#include "common/resources/aligned_buffer.h"
 
 namespace cairn::corpus {
 
-// A stretch of the file, as one number. Its offset and its size are multiples of 4 KiB.
+// A stretch of the file, as one number. Its offset and its size are multiples of kIoAlignment.
 class ScratchExtent {
  public:
   ScratchExtent() = default;
-  ScratchExtent(uint64_t offset, uint64_t bytes) : packed_((offset / 4096) << 20 | bytes / 4096) {}
-  uint64_t offset() const { return (packed_ >> 20) * 4096; }
-  size_t bytes() const { return static_cast<size_t>((packed_ & 0xfffff) * 4096); }
+  ScratchExtent(uint64_t offset, uint64_t bytes) : packed_((offset / kIoAlignment) << 20 | bytes / kIoAlignment) {}
+  uint64_t offset() const { return (packed_ >> 20) * kIoAlignment; }
+  size_t bytes() const { return static_cast<size_t>((packed_ & 0xfffff) * kIoAlignment); }
 
   uint64_t packed() const { return packed_; }
   static ScratchExtent FromPacked(uint64_t packed) {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __SSE2__
+#if defined(__SSE2__)
 #include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace cairn::corpus {
@@ -23,7 +25,7 @@ inline constexpr size_t kMaskBytes = 64;
 
 // Bit i is set if data[i] is such a byte. It reads kMaskBytes bytes.
 inline uint64_t DelimiterMask(const char* data) {
-#ifdef __SSE2__
+#if defined(__SSE2__)
   const auto within = [](__m128i v, char first, char last) {
     // As unsigned numbers: v - first <= last - first.
     const __m128i offset = _mm_sub_epi8(v, _mm_set1_epi8(first));
@@ -40,6 +42,21 @@ inline uint64_t DelimiterMask(const char* data) {
     mask |= static_cast<uint64_t>(static_cast<uint32_t>(_mm_movemask_epi8(ends))) << i;
   }
   return mask;
+#elif defined(__aarch64__)
+  const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+  const auto ends = [&](size_t at) {
+    const uint8x16_t v = vld1q_u8(reinterpret_cast<const uint8_t*>(data) + at);
+    const auto within = [&](uint8_t first, uint8_t last) {
+      return vcleq_u8(vsubq_u8(v, vdupq_n_u8(first)), vdupq_n_u8(static_cast<uint8_t>(last - first)));
+    };
+    const uint8x16_t punct = vorrq_u8(vorrq_u8(within(' ', '/'), within(':', '@')),  // ' ' comes before '!'
+                                      vorrq_u8(within('[', '`'), within('{', '~')));
+    const uint8x16_t blank = vorrq_u8(within('\t', '\n'), vceqq_u8(v, vdupq_n_u8('\r')));
+    return vandq_u8(vorrq_u8(punct, blank), bits);
+  };
+  // Sums of neighbours, three times, put the bits of eight bytes into one.
+  const uint8x16_t sums = vpaddq_u8(vpaddq_u8(ends(0), ends(16)), vpaddq_u8(ends(32), ends(48)));
+  return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sums, sums)), 0);
 #else
   uint64_t mask = 0;
   for (size_t i = 0; i < kMaskBytes; ++i) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/format/safetensors_header.h"
 #include "common/format/wire.h"
 #include "planner/load/overlap.h"
 #include "planner/load/shared_objects.h"
@@ -16,7 +17,6 @@
 namespace cairn {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr size_t kMaxVarintBytes = 10;
 // What belongs to a rank lies far apart in memory, so it is fetched so many items ahead.
 constexpr size_t kAhead = 8;
@@ -91,11 +91,11 @@ class PartWriter {
     return IsObject(item) ? ObjectOf(item).file_offset : source_.shards[item].file_offset;
   }
   // Returns the offset of a virtual file in the memory of its rank. The files lie one after the other, each padded to
-  // pages, as an agent lays them out in a slab.
+  // kDataAlignment, as an agent lays them out in a slab.
   uint64_t BaseOf(uint32_t file) const {
     uint64_t base = 0;
     for (uint32_t f = file; f > 0 && source_.files[f - 1].rank == source_.files[file].rank; --f) {
-      base += (source_.files[f - 1].bytes() + kPage - 1) / kPage * kPage;
+      base += (source_.files[f - 1].bytes() + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
     }
     return base;
   }
@@ -276,14 +276,15 @@ void PartWriter::Place(size_t reader, const Segment& segment, ByteRange range) {
       static_cast<uint32_t>(std::lower_bound(files_.begin(), files_.end(), FileOf(item)) - files_.begin());
   const bool continues = !round_reads_.empty() && round_reads_.back().file == file &&
                          round_reads_.back().file_offset + round_reads_.back().bytes == offset;
-  uint64_t at = continues ? cursor_ : (cursor_ + kPage - 1) / kPage * kPage + offset % kPage;
+  uint64_t at =
+      continues ? cursor_ : (cursor_ + kDataAlignment - 1) / kDataAlignment * kDataAlignment + offset % kDataAlignment;
   bool extend = continues;
   if (options_.owners_read) {
     // The memory of a rank is its own buffer, so nothing is read into it and nothing moves within it.
     at = BaseOf(FileOf(item)) + offset;
   } else if (at + bytes > options_.round_bytes) {
     FlushRound();
-    at = offset % kPage;
+    at = offset % kDataAlignment;
     extend = false;
   }
   if (extend) {

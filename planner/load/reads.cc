@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/format/safetensors_header.h"
 #include "planner/load/box_index.h"
 #include "planner/load/common_run.h"
 
@@ -11,7 +12,6 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kBlock = kChecksumBlockBytes;
-constexpr uint64_t kDataPage = 4096;
 // With a balanced plan each reader has about this many segments. More segments would balance better, but cost more
 // reads.
 constexpr uint64_t kSegmentsPerRank = 8;
@@ -256,8 +256,8 @@ void ReadsPlanner::AddObjects() {
 
 uint64_t ReadsPlanner::LargestSegment() const {
   if (options_.owners_read) return uint64_t{1} << 62;  // there are no rounds, and only the owner can read
-  // A read begins at a page, so it needs additional room for up to a page.
-  const uint64_t by_round = std::max(kBlock, (options_.round_bytes - 2 * kDataPage) / kBlock * kBlock);
+  // A read begins at a multiple of kDataAlignment, so it needs additional room for up to that many bytes.
+  const uint64_t by_round = std::max(kBlock, (options_.round_bytes - 2 * kDataAlignment) / kBlock * kBlock);
   const uint64_t share = reads_.unique_bytes / (kSegmentsPerRank * std::max<size_t>(1, targets_.ranks().size()));
   return std::min(by_round, (share / kBlock + 1) * kBlock);
 }

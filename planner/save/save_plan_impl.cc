@@ -83,8 +83,8 @@ void SavePlan::Impl::FileMaker::FindItems(int r) {
 }
 
 void SavePlan::Impl::FileMaker::AddFiles(int r) {
-  const auto items = std::make_shared<std::vector<ItemRef>>();
-  items->reserve(own_.size());  // so that the items stay where the files' spans point to
+  const auto kept = std::make_shared<std::vector<ItemRef>>();
+  kept->reserve(own_.size());  // so that the items stay where the files' spans point to
   const Bins split = SplitIntoBins(sizes_, plan_.options.bins_per_rank);
   for (uint32_t bin = 0; bin < split.items.size(); ++bin) {
     std::vector<uint32_t> left = split.items[bin];
@@ -95,7 +95,7 @@ void SavePlan::Impl::FileMaker::AddFiles(int r) {
       if (plan_.files.size() == plan_.first_file.back()) {
         for (const auto& [name, target] : plan_.LayoutOf(r).aliases) sizer.AddAlias(name, target);
       }
-      const size_t first = items->size();
+      const size_t first = kept->size();
       std::vector<uint32_t> rest;
       ++stamp_;
       for (uint32_t i : left) {
@@ -108,7 +108,7 @@ void SavePlan::Impl::FileMaker::AddFiles(int r) {
           }
           stamp = stamp_;
         }
-        items->push_back(ref);
+        kept->push_back(ref);
         file.data_bytes += sizes_[i].bytes;
         if (ref.index & kObjectBit) {
           sizer.Add(plan_.ItemOf(ref, r));
@@ -116,13 +116,13 @@ void SavePlan::Impl::FileMaker::AddFiles(int r) {
           sizer.AddMeasured(lengths_.Of(ref.index), sizes_[i].bytes);
         }
       }
-      file.items = std::span(*items).subspan(first);
+      file.items = std::span(*kept).subspan(first);
       file.header_bytes = sizer.PaddedBytes();
       plan_.files.push_back(file);
       left = std::move(rest);
     }
   }
-  plan_.items.push_back(items);
+  plan_.items.push_back(kept);
 }
 
 SavePlan::Impl::Impl(std::shared_ptr<const LayoutSet> layouts, const SaveOptions& save_options, std::string plan_digest,

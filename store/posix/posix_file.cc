@@ -16,6 +16,7 @@
 #include "common/file/errno_error.h"
 #include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
+#include "common/resources/page_size.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -39,6 +40,8 @@ struct CacheStat {
   uint64_t recently_evicted;
 };
 
+static_assert(kReadAlignment == kIoAlignment);
+
 // The size of one request to read ahead. The kernel would cut a larger one to the disk's own limit.
 constexpr uint64_t kFetchBytes = uint64_t{1} << 20;
 
@@ -61,16 +64,16 @@ std::string IdentityOf(const struct stat& info) {
 
 bool IsCached(int fd, uint64_t offset, uint64_t size) {
   if (size == 0) return true;
-  const uint64_t begin = Down(offset);
-  const uint64_t pages = (Up(offset + size) - begin) / kReadAlignment;
-  CacheRange range = {begin, pages * kReadAlignment};
+  const uint64_t begin = RoundDownToPages(offset), bytes = RoundUpToPages(offset + size) - begin;
+  const uint64_t pages = bytes / PageBytes();
+  CacheRange range = {begin, bytes};
   CacheStat stat = {};
   if (syscall(SYS_cachestat, fd, &range, &stat, 0) == 0) return stat.cached >= pages;
-  void* mapped = mmap(nullptr, pages * kReadAlignment, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin));
+  void* mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin));
   if (mapped == MAP_FAILED) return false;
   std::vector<unsigned char> resident(pages);
-  const bool known = mincore(mapped, pages * kReadAlignment, resident.data()) == 0;
-  munmap(mapped, pages * kReadAlignment);
+  const bool known = mincore(mapped, bytes, resident.data()) == 0;
+  munmap(mapped, bytes);
   return known && std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return page & 1; });
 }
 

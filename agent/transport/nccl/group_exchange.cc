@@ -10,6 +10,7 @@
 #include "agent/transport/nccl/exchange_error.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
+#include "common/resources/page_size.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -257,7 +258,7 @@ uint64_t GroupExchange::MemoryOf(uint64_t peers, uint64_t round_bytes, uint64_t 
   const uint64_t step = StepBytes(std::max<uint64_t>(1, peers), round_bytes);
   uint64_t bytes = 0;
   for (const uint64_t each : {std::max<uint64_t>(1, std::min(step, taken)), std::min(step, peers * lent)}) {
-    bytes += ExchangeMemory::kWindows * BufferPool::WholePages(each);
+    bytes += ExchangeMemory::kWindows * RoundUpToPages(each);
   }
   return bytes;
 }

@@ -9,6 +9,7 @@
 #include "agent/transport/nccl/exchange_error.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
+#include "common/resources/page_size.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -18,7 +19,6 @@ namespace {
 
 // So many transfers of one step fit into a packet to the worker.
 constexpr size_t kMostTransfers = 2048;
-constexpr uint64_t kPage = 4096;
 
 }  // namespace
 
@@ -169,7 +169,7 @@ absl::Status MovedExchange::MapSent() {
     }
   }
   if (end == 0) return absl::OkStatus();
-  sent_begin_ = begin / kPage * kPage;
+  sent_begin_ = RoundDownToPages(begin);
   CAIRN_ASSIGN_OR_RETURN(sent_number_, memory_.MapPart(slab_, sent_begin_, end - sent_begin_));
   return absl::OkStatus();
 }

@@ -28,7 +28,8 @@ class WorkerMemory {
   // Returns the number by which the worker knows the memory. The same memory is mapped once.
   absl::StatusOr<uint64_t> Map(const std::shared_ptr<SharedMemory>& memory, bool writable);
   // The same for a part of memory that is not mapped yet. The worker can never write to it: the memory is sealed, and
-  // the descriptor is one to read. `offset` is a multiple of 4096. Also the errors of SharedMemory::OpenReadOnly.
+  // the descriptor is one to read. `offset` is a multiple of PageBytes(). Also the errors of
+  // SharedMemory::OpenReadOnly.
   absl::StatusOr<uint64_t> MapPart(const std::shared_ptr<SharedMemory>& memory, uint64_t offset, uint64_t bytes);
   // Takes one back, if it is lent.
   absl::Status Unmap(const SharedMemory* memory);

@@ -1,13 +1,13 @@
 #include "foreign/read/source/described_files.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "common/format/stored_item.h"
+#include "common/resources/page_size.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "foreign/read/pickle/pickle.h"
@@ -22,9 +22,8 @@ constexpr int kReaders = 16;
 }  // namespace
 
 void ReleasePages(std::string& text, size_t consumed) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto data = reinterpret_cast<uintptr_t>(text.data());
-  const uintptr_t begin = (data + page - 1) / page * page, end = (data + consumed) / page * page;
+  const uintptr_t begin = RoundUpToPages(data), end = RoundDownToPages(data + consumed);
   // The pages of private memory read as zeros afterwards. If the kernel refuses, they stay.
   if (begin < end) madvise(text.data() + (begin - data), end - begin, MADV_DONTNEED);
 }
