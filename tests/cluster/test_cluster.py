@@ -34,6 +34,10 @@ def as_of_1_20(value):
     if value["kind"] == "PodDisruptionBudget":
         value["apiVersion"] = "policy/v1beta1"  # policy/v1: 1.21
         value["spec"].pop("unhealthyPodEvictionPolicy", None)  # 1.26
+    if value["kind"] == "NetworkPolicy":
+        for rule in value["spec"]["ingress"]:
+            for port in rule.get("ports", []):
+                port.pop("endPort", None)  # 1.21
     if value["kind"] == "Job":
         # 1.21, 1.21, 1.25, 1.28
         for field in ("suspend", "completionMode", "podFailurePolicy", "podReplacementPolicy"):
@@ -90,9 +94,9 @@ def resumed(job: cluster.Job, step: int) -> None:
 
 
 def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubernetes):
-    job = cluster.Job(kubernetes, pathlib.Path(numpy.__file__).parents[1], memory="384Mi")
+    job = cluster.Job(kubernetes, pathlib.Path(numpy.__file__).parents[1], memory="1536Mi")
     job.start_coordinator()
-    job.start(ranks=2)
+    job.start(pods=2, ranks_per_pod=1)
     for rank in range(2):
         told = job.await_said(rank, "training")
         assert told["uid"] == podman.TRAINER_USER and told["pid"] == 1
@@ -122,8 +126,11 @@ def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubern
     third = save(job)
     assert third > second
 
+    status = job.cluster.kubectl("exec", "deployment/cairn-coordinator", "--", "cairn", "status", "demo")
+    assert "demo" in status and str(third) in status, status
+
     job.end()
-    job.start(ranks=4)
+    job.start(pods=1, ranks_per_pod=8)
     last = job.await_said(0, "resumed")["resumed"]
     assert last > third  # the deletion of the job was an eviction of its pods
     verify(job, last)

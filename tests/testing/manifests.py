@@ -15,7 +15,8 @@ import yaml
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy/kubernetes"
 # Kinds that are no part of Kubernetes.
-OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "TrainingRuntime", "ResourceFlavor", "ClusterQueue", "LocalQueue"}
+OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "TrainingRuntime", "RayCluster", "ResourceFlavor", "ClusterQueue",
+          "LocalQueue", "PodMonitor"}
 
 
 def kubectl() -> str | None:
