@@ -1,11 +1,13 @@
 """Tests a job in a real Kubernetes of one node, from the manifests of deploy/kubernetes: its controllers, scheduler and
 kubelet start, evict and replace the pods."""
 
+import base64
 import copy
 import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -93,6 +95,35 @@ def resumed(job: cluster.Job, step: int) -> None:
         assert job.await_said(rank, "resumed") == {"resumed": step, "loaded": True, "resharded": True}
 
 
+def look(job: cluster.Job, step: int) -> None:
+    """Looks at the job as docs/kubernetes.md says: by a command in the coordinator's pod, and by a `cairn serve` that
+    reaches the coordinator through kubectl."""
+    status = job.cluster.kubectl("exec", "deployment/cairn-coordinator", "--", "cairn", "status", "demo")
+    assert "demo" in status and str(step) in status, status
+    token = job.cluster.directory / "token"
+    token.touch(mode=0o600)
+    secret = job.cluster.kubectl("get", "secret", "cairn-token", "-o", "jsonpath={.data.token}")
+    token.write_bytes(base64.b64decode(secret))
+    forward = job.cluster.start("kubectl", "port-forward", "service/cairn-coordinator", "7420")
+    assert forward.stdout is not None
+    assert "Forwarding from" in forward.stdout.readline(), forward.communicate(timeout=30)
+    page = "a secret of the page that nobody guesses"
+    (own := job.cluster.directory / "page-token").touch(mode=0o600)
+    own.write_text(page)
+    serve = job.cluster.start("run", str(cairn.local.binary("cairn")), "serve", "--coordinator", "localhost:7420",
+                              "--token-file", str(token), "--listen", "127.0.0.1:7430", "--page-token-file", str(own))
+    try:
+        assert serve.stdout is not None
+        address = serve.stdout.readline().strip()
+        ask = ("import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1] + 'api/jobs', headers="
+               "{'Authorization': 'Bearer ' + sys.argv[2]}), timeout=60).read().decode())")
+        assert '"demo"' in job.cluster.tool("run", sys.executable, "-c", ask, address, page).stdout
+    finally:
+        for process in (serve, forward):
+            process.terminate()
+            process.wait(30)
+
+
 def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubernetes):
     job = cluster.Job(kubernetes, pathlib.Path(numpy.__file__).parents[1], memory="1536Mi")
     job.start_coordinator()
@@ -126,8 +157,7 @@ def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubern
     third = save(job)
     assert third > second
 
-    status = job.cluster.kubectl("exec", "deployment/cairn-coordinator", "--", "cairn", "status", "demo")
-    assert "demo" in status and str(third) in status, status
+    look(job, third)
 
     job.end()
     job.start(pods=1, ranks_per_pod=8)

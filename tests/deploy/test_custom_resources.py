@@ -67,6 +67,12 @@ def test_objects_fit_their_definitions(overlay, definitions, tmp_path):
         assert not faults, (one["kind"], faults)
 
 
+def test_pod_monitors_fit_their_definition(definitions):
+    for one in yaml.safe_load_all((manifests.DEPLOY / "components/pod-monitor/pod-monitor.yaml").read_text()):
+        faults = list(definitions[one["apiVersion"], one["kind"]].iter_errors(one))
+        assert not faults, (one["metadata"]["name"], faults)
+
+
 def test_misspelt_field_is_found(definitions, tmp_path):
     (jobset,) = others(manifests.render("shared-filesystem", tmp_path))
     jobset = copy.deepcopy(jobset)

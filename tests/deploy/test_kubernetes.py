@@ -7,6 +7,7 @@ test_custom_resources.py where the definitions are at hand."""
 import copy
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -183,6 +184,30 @@ def test_every_container_tells_prometheus_by_a_port_that_the_policies_open(overl
                   if any("namespaceSelector" in peer for peer in rule["from"])
                   for port in rule["ports"] for number in range(port["port"], port.get("endPort", port["port"]) + 1)}
         assert opened == ports, name
+
+
+def pod_monitor(ranks, port):
+    """Returns whether the PodMonitor takes a port of the sidecars of pods of so many ranks."""
+    text = (manifests.DEPLOY / "components/pod-monitor/pod-monitor.yaml").read_text()
+    (monitor,) = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] == "cairn-ranks"]
+    (endpoint,) = [one for one in monitor["spec"]["podMetricsEndpoints"] if one["port"] == port]
+    return all(rule["action"] == "keep" and re.fullmatch(rule["regex"], ranks)
+               for rule in endpoint.get("relabelings", []))
+
+
+def scrape_config(ranks, port):
+    """The same of the configuration for a Prometheus without an operator."""
+    configuration = yaml.safe_load((manifests.REPOSITORY / "deploy/monitoring/prometheus.yaml").read_text())
+    (keep,) = [rule for job in configuration["scrape_configs"] for rule in job.get("relabel_configs", [])
+               if rule.get("action") == "keep"]
+    return re.fullmatch(keep["regex"], f"cairn-agent;{port};{ranks}") is not None
+
+
+@pytest.mark.parametrize("takes", [pod_monitor, scrape_config])
+def test_prometheus_takes_the_sidecar_and_the_agents_that_a_pod_has(takes):
+    for ranks in range(1, 9):
+        assert takes(str(ranks), "metrics")
+        assert [number for number in range(8) if takes(str(ranks), f"metrics-{number}")] == list(range(ranks))
 
 
 def test_the_queue_is_asked_for_by_the_job_and_not_by_the_coordinator(rendered):

@@ -60,7 +60,7 @@ class Pod:
         self.process = subprocess.Popen([CAIRN, "agents"], env=environment, stderr=self.log.open("w"))
 
     def metric(self, number: int, name: str) -> float | None:
-        """Returns a metric of the sidecar (0), or of an agent (its number in the pod, from 1); None if nobody serves."""
+        """Returns a metric of the sidecar (0), or of an agent (its number in the pod, from 1); None if none serves."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port + 4 + number}/metrics", timeout=10) as answer:
                 found = re.search(rf"^{name}(?:{{.*}})? (\S+)$", answer.read().decode(), re.MULTILINE)
@@ -105,7 +105,7 @@ def place(tmp_path):
 def sidecar(place, **settings):
     pod = Pod(**place | settings)
     try:
-        until(lambda: pod.metric(0, "cairn_agents_running") is not None, limit=60, text=f"{pod.log} says that it serves")
+        until(lambda: pod.metric(0, "cairn_agents_running") is not None, limit=60, text=f"{pod.log}: it serves")
         yield pod
     finally:
         pod.process.kill()

@@ -54,6 +54,10 @@ class Cluster:
             raise AssertionError(f"tools/cluster {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done
 
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts what the tool does not end by itself. Its output may be read."""
+        return subprocess.Popen([TOOL, *arguments], stdout=subprocess.PIPE, text=True, env=self.environment())
+
     def environment(self) -> dict[str, str]:
         return {**os.environ, "CAIRN_CLUSTER": str(self.directory / "cluster")}
 
