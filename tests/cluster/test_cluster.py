@@ -36,10 +36,6 @@ def as_of_1_20(value):
     if value["kind"] == "PodDisruptionBudget":
         value["apiVersion"] = "policy/v1beta1"  # policy/v1: 1.21
         value["spec"].pop("unhealthyPodEvictionPolicy", None)  # 1.26
-    if value["kind"] == "NetworkPolicy":
-        for rule in value["spec"]["ingress"]:
-            for port in rule.get("ports", []):
-                port.pop("endPort", None)  # 1.21
     if value["kind"] == "Job":
         # 1.21, 1.21, 1.25, 1.28
         for field in ("suspend", "completionMode", "podFailurePolicy", "podReplacementPolicy"):
