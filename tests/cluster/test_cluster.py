@@ -92,32 +92,21 @@ def resumed(job: cluster.Job, step: int) -> None:
 
 
 def look(job: cluster.Job, step: int) -> None:
-    """Looks at the job as docs/kubernetes.md says: by a command in the coordinator's pod, and by a `cairn serve` that
-    reaches the coordinator through kubectl."""
+    """Looks at the job as docs/kubernetes.md says: by a command in the coordinator's pod, and by the page."""
     status = job.cluster.kubectl("exec", "deployment/cairn-coordinator", "--", "cairn", "status", "demo")
     assert "demo" in status and str(step) in status, status
-    token = job.cluster.directory / "token"
-    token.touch(mode=0o600)
-    secret = job.cluster.kubectl("get", "secret", "cairn-token", "-o", "jsonpath={.data.token}")
-    token.write_bytes(base64.b64decode(secret))
-    forward = job.cluster.start("kubectl", "port-forward", "service/cairn-coordinator", "7420")
-    assert forward.stdout is not None
-    assert "Forwarding from" in forward.stdout.readline(), forward.communicate(timeout=30)
-    page = "a secret of the page that nobody guesses"
-    (own := job.cluster.directory / "page-token").touch(mode=0o600)
-    own.write_text(page)
-    serve = job.cluster.start("run", str(cairn.local.binary("cairn")), "serve", "--coordinator", "localhost:7420",
-                              "--token-file", str(token), "--listen", "127.0.0.1:7430", "--page-token-file", str(own))
+    secret = job.cluster.kubectl("get", "secret", "cairn-page-token", "-o", "jsonpath={.data.page-token}")
+    forward = job.cluster.start("kubectl", "port-forward", "deployment/cairn-page", "7430")
     try:
-        assert serve.stdout is not None
-        address = serve.stdout.readline().strip()
-        ask = ("import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1] + 'api/jobs', headers="
-               "{'Authorization': 'Bearer ' + sys.argv[2]}), timeout=60).read().decode())")
-        assert '"demo"' in job.cluster.tool("run", sys.executable, "-c", ask, address, page).stdout
+        assert forward.stdout is not None
+        assert "Forwarding from" in forward.stdout.readline(), job.logs()
+        ask = ("import sys, urllib.request as u; print(u.urlopen(u.Request('http://localhost:7430/api/jobs', headers="
+               "{'Authorization': 'Bearer ' + sys.argv[1]}), timeout=60).read().decode())")
+        token = base64.b64decode(secret).decode().strip()
+        assert '"demo"' in job.cluster.tool("run", sys.executable, "-c", ask, token).stdout
     finally:
-        for process in (serve, forward):
-            process.terminate()
-            process.wait(30)
+        forward.terminate()
+        forward.wait(30)
 
 
 def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubernetes):

@@ -125,7 +125,7 @@ def test_containers_of_cairn_run_confined(overlay, rendered):
                 assert security["capabilities"] == {"drop": ["ALL"]}
                 assert security["seccompProfile"] == {"type": "RuntimeDefault"}
                 assert container["resources"]["requests"]["memory"] and container["resources"]["limits"]["memory"]
-    assert images == 2  # the coordinator's and the agent's
+    assert images == (3 if overlay == OLD else 2)  # the coordinator's, the agents', and that of the page
 
 
 def test_patches_of_all_kinds_are_made_from_one_file():
@@ -201,6 +201,21 @@ def scrape_config(ranks, port):
     (keep,) = [rule for job in configuration["scrape_configs"] for rule in job.get("relabel_configs", [])
                if rule.get("action") == "keep"]
     return re.fullmatch(keep["regex"], f"cairn-agent;{port};{ranks}") is not None
+
+
+def test_the_page_fits_the_strict_schema_and_reaches_the_coordinator(validate, tmp_path):
+    manifests.render("one-node", tmp_path)  # makes the copy of the tree
+    overlay_of(tmp_path / "kubernetes", "page", "job", {"CAIRN_ROOT": "gs://models/llm"}, ["agent", "page"])
+    objects = manifests.render("page", tmp_path)
+    assert validate(list(manifests.checkable(objects)), VERSIONS[0], tmp_path) == []
+    (page,) = [one for one in objects if one["metadata"]["name"] == "cairn-page" and one["kind"] == "Deployment"]
+    (policy,) = [one for one in objects
+                 if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == "cairn-coordinator"]
+    peers = [peer["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for peer in rule["from"]
+             if "matchLabels" in peer.get("podSelector", {})]
+    assert all(peer.items() <= page["spec"]["template"]["metadata"]["labels"].items() for peer in peers) and peers
+    secrets = {one["metadata"]["name"] for one in objects if one["kind"] == "Secret"}
+    assert {volume["secret"]["secretName"] for volume in page["spec"]["template"]["spec"]["volumes"]} <= secrets
 
 
 @pytest.mark.parametrize("takes", [pod_monitor, scrape_config])

@@ -129,9 +129,12 @@ class Job:
         for one in base:
             for template in manifests.templates(one):
                 template["spec"]["containers"][0]["image"] = podman.IMAGE
-        self.cluster.apply([volume, *base])
+        (page,) = [one for one in base if one["metadata"]["name"] == "cairn-page"]
+        self.cluster.apply([volume, *[one for one in base if one is not page]])
         self._address = json.loads(self.cluster.kubectl("get", "service", "cairn-coordinator", "-o", "json"))["spec"][
             "clusterIP"]
+        page["spec"]["template"]["spec"]["hostAliases"] = self._names()
+        self.cluster.apply([page])
         self.await_coordinator()
 
     def await_coordinator(self) -> None:
@@ -151,13 +154,16 @@ class Job:
         self.pods, self.ranks_per_pod = pods, ranks_per_pod
         self.cluster.apply([self._of(number) for number in range(pods)])
 
+    def _names(self) -> list[dict[str, Any]]:
+        """Returns what a pod knows of names, since the cluster has no name service."""
+        return [{"ip": self._address, "hostnames": ["cairn-coordinator"]}]
+
     def _of(self, number: int) -> dict[str, Any]:
         """Returns the Job of a pod."""
         job = copy.deepcopy(self._template)
         (template,) = manifests.templates(job["spec"]["template"])
         pod = template["spec"]
-        # The cluster has no name service.
-        pod["hostAliases"] = [{"ip": self._address, "hostnames": ["cairn-coordinator"]}]
+        pod["hostAliases"] = self._names()
         trainer, agent = pod["containers"]
         agent["image"] = podman.IMAGE
         agent["resources"] = {"requests": {"cpu": "100m", "memory": self._memory}, "limits": {"memory": self._memory}}

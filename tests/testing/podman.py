@@ -71,6 +71,19 @@ def add_trainer(pod: dict[str, Any], site_packages: pathlib.Path, number: int, p
     trainer["command"] = ["python3", *launcher, "/app/trainer.py"]
 
 
+def write_settings(path: pathlib.Path) -> None:
+    """Writes settings of podman that choose runc, because others refuse machines with both versions of cgroups, and
+    limits that are allowed."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    path.write_text(f"""[containers]
+default_ulimits = ["nofile={files}:{files}", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+""")
+
+
 class Pods:
     """The coordinator's pod and the pods of a job. A context manager.
 
@@ -92,20 +105,9 @@ class Pods:
         self._subnet: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.ip_network("10.0.0.0/24")
         self._addresses = 50
         self._coordinator_address = ""
-        self._environment = {**os.environ, "CONTAINERS_CONF": str(self._write_settings())}
-
-    def _write_settings(self) -> pathlib.Path:
-        """Chooses runc, because others refuse machines with both versions of cgroups, and limits that are allowed."""
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        path = self.directory / "containers.conf"
-        path.write_text(f"""[containers]
-default_ulimits = ["nofile={files}:{files}", "nproc=4096:4096"]
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-""")
-        return path
+        settings = self.directory / "containers.conf"
+        write_settings(settings)
+        self._environment = {**os.environ, "CONTAINERS_CONF": str(settings)}
 
     def podman(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False,
