@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   app.TakeRest(AddRunCommand(app, context, training), training);
   AddUpCommand(app, context);
   AddDownCommand(app, context);
+  AddAgentsCommand(app, context);
   AddSaveCommand(app, context);
   AddCancelCommand(app, context);
   AddStatusCommand(app, context);

@@ -11,6 +11,7 @@
 namespace cairn::cli {
 
 // `app` and `context` must outlive the parser.
+void AddAgentsCommand(Command app, CommandContext& context);
 void AddAoaCommand(Command app, CommandContext& context);
 void AddCancelCommand(Command app, CommandContext& context);
 void AddDeleteCommand(Command app, CommandContext& context);

@@ -55,6 +55,16 @@ std::optional<std::pair<Reason, std::string>> ErrorInLog(const std::string& path
   return found;
 }
 
+// Returns the error of a child with `name.reason`: what it did, and the end of its log.
+absl::Status ErrorWithLog(const ChildProcess& child, const ChildName& name, const std::string& did) {
+  const std::string text = absl::StrCat(name.text, " ", did);
+  if (child.log().empty()) {
+    return MakeError(name.reason, text, {{"next", "Read what it has printed before this."}});
+  }
+  return MakeError(name.reason, absl::StrCat(text, "; the end of its log: ", LastLines(child.log())),
+                   {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
+}
+
 // Returns the environment for execve(): this process's own, with `added` in place of the same names.
 std::vector<char*> EnvironmentWith(const std::vector<std::string>& added) {
   const auto name_of = [](std::string_view variable) { return variable.substr(0, variable.find('=')); };
@@ -73,8 +83,9 @@ std::vector<char*> EnvironmentWith(const std::vector<std::string>& added) {
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments, const std::string& log,
                                                  const std::vector<std::string>& environment) {
-  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log_fd < 0) return ErrnoError(errno, "open", log);
+  const int log_fd = log.empty() ? ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+                                 : ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log_fd < 0) return ErrnoError(errno, "open", log.empty() ? "standard error" : log);
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -92,7 +103,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
     if (getppid() != parent) _exit(127);
     setpgid(0, 0);
     const int null_fd = ::open("/dev/null", O_RDONLY);
-    dup2(null_fd, STDIN_FILENO);
+    if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
     dup2(log_fd, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
     signal(SIGINT, SIG_DFL);
@@ -139,13 +150,12 @@ bool ChildProcess::Wait(absl::Duration timeout) {
 }
 
 absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std::string& end) {
-  const std::string text = absl::StrCat(name.text, " ended with ", end);
   if (const auto said = ErrorInLog(child.log())) {
-    return MakeError(said->first, absl::StrCat(text, ": ", said->second, "; its log is ", child.log()),
+    return MakeError(said->first,
+                     absl::StrCat(name.text, " ended with ", end, ": ", said->second, "; its log is ", child.log()),
                      {{"log", child.log()}});
   }
-  return MakeError(name.reason, absl::StrCat(text, "; the end of its log: ", LastLines(child.log())),
-                   {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
+  return ErrorWithLog(child, name, absl::StrCat("ended with ", end));
 }
 
 absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, const ChildName& name,
@@ -163,10 +173,7 @@ absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string&
       continue;
     }
     if (end) return ErrorOf(child, name, *end);
-    return MakeError(name.reason,
-                     absl::StrCat(name.text, " was not ready within ", DurationText(timeout),
-                                  "; the end of its log: ", LastLines(child.log())),
-                     {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
+    return ErrorWithLog(child, name, absl::StrCat("was not ready within ", DurationText(timeout)));
   }
 }
 

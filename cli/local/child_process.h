@@ -17,9 +17,9 @@ namespace cairn::cli {
 // Not thread-safe. The destructor kills the child. If this process is killed, the kernel kills the child.
 class ChildProcess {
  public:
-  // `arguments[0]` is the program's path. The program's output is appended to the file `log`. Its environment is that
-  // of this process, where entries of `environment` ("NAME=VALUE") replace variables of the same names. UNAVAILABLE
-  // (STORAGE_ERROR): the program cannot be started.
+  // `arguments[0]` is the program's path. The program's output is appended to the file `log`; if that is empty, it goes
+  // to this process's standard error. Its environment is that of this process, where entries of `environment`
+  // ("NAME=VALUE") replace variables of the same names. UNAVAILABLE (STORAGE_ERROR): the program cannot be started.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& log,
                                             const std::vector<std::string>& environment = {});
   ~ChildProcess();
@@ -51,7 +51,7 @@ struct ChildName {
 
 // Returns the error of a child that has ended: the last "error: REASON: text" in its log. If the log has none, the
 // error has `name.reason` and the last lines of the log. The message says which child ended and how (`end`). The
-// metadata "log" is the path of the log.
+// metadata "log" is the path of the log. A child without a log has printed why it ended, and the next action says so.
 absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std::string& end);
 
 // Waits for the file `path`, which `child` writes when it is ready, and returns the file's contents. If the child ends

@@ -51,6 +51,17 @@ TEST(ChildProcessTest, Start_Environment_StandsInPlaceOfWhatHadTheName) {
             "CAIRN_TEST_ADDED=\nCAIRN_TEST_REPLACED=new\nCAIRN_TEST_REPLACED_NOT=kept\n");
 }
 
+TEST(AwaitAddressTest, AwaitAddress_ChildWithoutALog_PrintsWhatItHasToSay) {
+  testing::internal::CaptureStderr();
+  auto child = ChildProcess::Start({"/bin/sh", "-c", "echo no such root; exit 1"}, "");
+  ASSERT_TRUE(child.ok()) << child.status();
+  const auto address = AwaitAddress(*child, Log("never"), kCoordinator, absl::Seconds(10));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "no such root\n");
+  EXPECT_TRUE(HasReason(address.status(), Reason::kCoordinatorUnreachable));
+  EXPECT_EQ(address.status().message(), "the coordinator ended with exit status 1");
+  EXPECT_EQ(MetadataOf(address.status())["next"], "Read what it has printed before this.");
+}
+
 TEST(AwaitAddressTest, AwaitAddress_EarlyEnd_ShowsTheLog) {
   auto child = ChildProcess::Start({"/bin/sh", "-c", "echo no such root >&2; exit 1"}, Log("early"));
   const auto address = AwaitAddress(*child, Log("never"), kCoordinator, absl::Seconds(10));

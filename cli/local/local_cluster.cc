@@ -19,6 +19,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/terminal.h"
 #include "cli/local/join_advice.h"
+#include "cli/local/next_port.h"
 #include "common/base/clock.h"
 #include "common/base/duration_text.h"
 #include "common/file/errno_error.h"
@@ -33,7 +34,6 @@
 namespace cairn::cli {
 namespace {
 
-constexpr absl::Duration kStartTimeout = absl::Seconds(30);
 // How long to wait for a coordinator that is ending to release the root. After this time the root counts as in use.
 constexpr absl::Duration kRootPatience = absl::Seconds(2);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
@@ -142,17 +142,19 @@ absl::Status LocalCluster::Start() {
     return MakeError(Reason::kBadRequest, "--no-coordinator needs --coordinator HOST:PORT of a running one",
                      {{"next", "Add --coordinator, or omit --no-coordinator: then a coordinator is started."}});
   }
-  if (options_.nodes > 1 && (context_.coordinator.empty() || options_.host.empty())) {
+  if (options_.nodes > 1 && (context_.coordinator.empty() || (options_.host.empty() && options_.listen.empty()))) {
     return MakeError(
         Reason::kBadRequest,
         "--nodes needs --coordinator HOST:PORT, the address of machine 0's coordinator for all machines, and --host, "
         "this machine's address for the others",
         {{"next", "Add both, as in --coordinator 10.0.0.1:7420 --host 10.0.0.2; docs/launching.md has an example."}});
   }
-  if (IsDirectoryRoot(options_.root)) CAIRN_RETURN_IF_ERROR(MakeRoot());
+  // In a pod, a root that is missing is a volume that is not mounted.
+  if (IsDirectoryRoot(options_.root) && !options_.sidecar) CAIRN_RETURN_IF_ERROR(MakeRoot());
   const std::string& directory = options_.run_directory;
   CAIRN_ASSIGN_OR_RETURN(
-      directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory)));
+      directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory),
+                                     /*others_may_enter=*/options_.sidecar));
   const std::string root = AbsoluteRoot(options_.root);
   CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, root));
   if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
@@ -162,11 +164,13 @@ absl::Status LocalCluster::Start() {
     CAIRN_RETURN_IF_ERROR(Launch(service));
     // Agents are started together, when their coordinator serves.
     if (&service == &services_.front() && HasCoordinator()) {
-      CAIRN_RETURN_IF_ERROR(AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status());
+      CAIRN_RETURN_IF_ERROR(
+          AwaitAddress(*service.child, service.address_file, service.name, options_.start_timeout).status());
     }
   }
   for (Service& service : services_) {
-    CAIRN_RETURN_IF_ERROR(AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status());
+    CAIRN_RETURN_IF_ERROR(
+        AwaitAddress(*service.child, service.address_file, service.name, options_.start_timeout).status());
   }
   return absl::OkStatus();
 }
@@ -271,14 +275,33 @@ absl::Status LocalCluster::PlanServices() {
                                         "--root",
                                         root,
                                         "--socket-directory",
-                                        directory_->SocketDirectory(rank)};
-    if (!options_.host.empty()) command.insert(command.end(), {"--listen", options_.host + ":0"});
+                                        SocketDirectory(rank - FirstRank())};
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, AddressesOf(rank - FirstRank()));
+    command.insert(command.end(), addresses.begin(), addresses.end());
     AddService({absl::StrCat("the agent of rank ", rank), Reason::kAgentUnreachable}, absl::StrCat("rank", rank),
                with(std::move(command), options_.agent_flags));
     // Sets LOCAL_RANK as launchers do, so that each rank of a machine uses its own GPU for NCCL.
     services_.back().environment = LocalRankOf(rank - FirstRank());
   }
   return absl::OkStatus();
+}
+
+std::string LocalCluster::SocketDirectory(int number) const {
+  return options_.sidecar ? directory_->LocalSocketDirectory(number)
+                          : directory_->SocketDirectory(FirstRank() + number);
+}
+
+absl::StatusOr<std::vector<std::string>> LocalCluster::AddressesOf(int number) const {
+  std::vector<std::string> flags;
+  if (options_.listen.empty() && !options_.host.empty()) flags = {"--listen", options_.host + ":0"};
+  for (const auto& [flag, first] : {std::pair<std::string, const std::string&>{"--listen", options_.listen},
+                                    {"--advertise", options_.advertise},
+                                    {"--metrics-listen", options_.agent_metrics}}) {
+    if (first.empty()) continue;
+    CAIRN_ASSIGN_OR_RETURN(std::string address, AddressAfter(first, number, flag));
+    flags.insert(flags.end(), {flag, std::move(address)});
+  }
+  return flags;
 }
 
 std::vector<std::string> LocalCluster::LocalRankOf(int number) const {
@@ -290,7 +313,7 @@ std::vector<std::string> LocalCluster::LocalRankOf(int number) const {
 void LocalCluster::AddService(ChildName name, const std::string& log, std::vector<std::string> command) {
   Service service;
   service.name = std::move(name);
-  service.log = directory_->NewLog(log);
+  if (!options_.sidecar) service.log = directory_->NewLog(log);
   service.address_file = absl::StrCat(directory_->path(), "/", log, ".address");
   command.insert(command.end(), {"--address-file", service.address_file});
   service.command = std::move(command);
@@ -311,8 +334,9 @@ std::vector<std::string> LocalCluster::Tend() {
     if (service.child != nullptr) {
       const auto end = service.child->Ended();
       if (!end.has_value()) continue;
-      said.push_back(
-          absl::StrCat(service.name.text, " ended with ", *end, "; it is started again (", service.log, ")"));
+      const std::string where = service.log.empty() ? "" : absl::StrCat(" (", service.log, ")");
+      said.push_back(absl::StrCat(service.name.text, " ended with ", *end, "; it is started again", where));
+      ++restarts_;
       const bool steady = now - service.started >= kSteady;
       service.pause = steady ? kFirstPause : std::clamp(2 * service.pause, kFirstPause, kLongestPause);
       service.next_start = now + service.pause;
@@ -367,12 +391,22 @@ std::vector<std::pair<std::string, std::string>> LocalCluster::Environment() con
   return variables;
 }
 
+std::string LocalCluster::agent_pattern() const {
+  return options_.sidecar ? directory_->LocalAgentPattern() : directory_->AgentPattern();
+}
+
 std::vector<std::string> LocalCluster::agents() const {
   std::vector<std::string> addresses;
-  for (int rank = FirstRank(); rank < FirstRank() + options_.ranks; ++rank) {
-    addresses.push_back(absl::StrCat("unix:", directory_->SocketDirectory(rank), "/agent.sock"));
+  addresses.reserve(static_cast<size_t>(options_.ranks));
+  for (int number = 0; number < options_.ranks; ++number) {
+    addresses.push_back(absl::StrCat("unix:", SocketDirectory(number), "/agent.sock"));
   }
   return addresses;
+}
+
+int LocalCluster::running() const {
+  return static_cast<int>(std::count_if(services_.begin(), services_.end(),
+                                        [](const Service& service) { return service.child != nullptr; }));
 }
 
 }  // namespace cairn::cli

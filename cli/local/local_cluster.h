@@ -1,13 +1,16 @@
-// The coordinator and the agents that `cairn up` and `cairn run` start on this machine, and restart if they end.
+// The coordinator and the agents that `cairn up`, `cairn run` and `cairn agents` start on this machine, and restart if
+// they end.
 #ifndef CAIRN_CLI_LOCAL_LOCAL_CLUSTER_H_
 #define CAIRN_CLI_LOCAL_LOCAL_CLUSTER_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/base/command.h"
 #include "cli/local/child_process.h"
@@ -31,6 +34,17 @@ struct LocalClusterOptions {
   int nodes = 1;
   int node = 0;
   std::string host;  // the name or address by which other machines reach this one
+  // Addresses of the first agent here, "host:port": where it listens, what other agents are told if that is another
+  // address, and where it serves metrics. The agents after it take the ports that follow. Empty: a free port of `host`;
+  // the same; no metrics.
+  std::string listen;
+  std::string advertise;
+  std::string agent_metrics;
+  // The trainers are in another container of the same pod. Then agents print to standard error and have no logs, other
+  // users may enter the directories of their sockets, these are named by the rank on this machine, and the root must
+  // stand.
+  bool sidecar = false;
+  absl::Duration start_timeout = absl::Seconds(30);  // of each process
 };
 
 // Declares the options that `cairn up` and `cairn run` share. `options` must live until the command line is parsed.
@@ -77,7 +91,11 @@ class LocalCluster {
   std::vector<std::pair<std::string, std::string>> Environment() const;
   const std::string& coordinator_address() const { return coordinator_; }
   const std::string& logs() const { return directory_->path(); }
-  std::string agent_pattern() const { return directory_->AgentPattern(); }
+  // Returns the address of the agents for trainers, with the rank or the rank on this machine in braces.
+  std::string agent_pattern() const;
+  // Returns how many services run, and how many were started again because they had ended.
+  int running() const;
+  int64_t restarts() const { return restarts_; }
   // Returns the agents' addresses, by rank on this machine.
   std::vector<std::string> agents() const;
 
@@ -101,6 +119,10 @@ class LocalCluster {
     while (Serving(agents) && !give_up()) PauseShortly();
   }
   int FirstRank() const { return options_.node * options_.ranks; }
+  // Returns the directory of an agent's sockets, by its number on this machine.
+  std::string SocketDirectory(int number) const;
+  // Returns the flags of an agent that say where it listens, by its number on this machine.
+  absl::StatusOr<std::vector<std::string>> AddressesOf(int number) const;
   // If a coordinator holds the root and is ending, waits for its end. FAILED_PRECONDITION (ROOT_IN_USE): a coordinator
   // serves the root and does not end; the next action is a command that uses that coordinator (join_advice.h).
   absl::Status AwaitRoot() const;
@@ -122,6 +144,7 @@ class LocalCluster {
   // A bound socket that never listens. It reserves the coordinator's port while no coordinator runs.
   UniqueFd port_;
   std::string coordinator_;
+  int64_t restarts_ = 0;
   std::vector<Service> services_;  // the coordinator, if it is here, then the agents
 };
 

@@ -29,8 +29,8 @@
 namespace cairn::cli {
 namespace {
 
-// The longest path below the directory is "/rank4095/descriptors.sock".
-constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1 - 26;
+// The longest path below the directory is "/local4095/descriptors.sock".
+constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1 - 27;
 
 absl::Status Fault(const std::string& path, absl::string_view why, const std::string& next = "") {
   ErrorMetadata metadata = {{"directory", path}};
@@ -99,7 +99,7 @@ std::vector<std::string> OwnOnesBeside(const std::string& preferred) {
 
 // Returns the directory for all run directories of this user. If the preferred one is foreign: another one.
 std::string Base() {
-  const std::string preferred = PreferredBase();
+  std::string preferred = PreferredBase();
   if (!IsForeign(preferred)) return preferred;
   if (const std::vector<std::string> own = OwnOnesBeside(preferred); !own.empty()) return own.front();
   std::string made = preferred + "-XXXXXX";
@@ -153,7 +153,7 @@ std::string RunDirectory::PathOf(const std::string& job) {
   return prefix + (fits ? job : DigestHex(Digest(job)).substr(0, 16));
 }
 
-absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::string& path) {
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::string& path, bool others_may_enter) {
   if (path.size() > kLongestPath || path.empty() || path[0] != '/') {
     return Fault(path,
                  absl::StrCat("the directory of sockets is an absolute path of at most ", kLongestPath, " bytes"));
@@ -161,6 +161,9 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::stri
   const std::string parent = path.substr(0, path.rfind('/'));
   if (!parent.empty() && access(parent.c_str(), F_OK) != 0) CAIRN_RETURN_IF_ERROR(MakePrivate(parent));
   CAIRN_RETURN_IF_ERROR(MakePrivate(path));
+  if (others_may_enter && chmod(path.c_str(), 0711) != 0) {
+    return Fault(path, absl::StrCat("its mode cannot be set: ", std::generic_category().message(errno)));
+  }
   if (OwnLocks::Get().Has(LockOf(path))) return Fault(path, "this process holds it already");
   UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return Fault(path, absl::StrCat("its lock: ", std::generic_category().message(errno)));
@@ -224,6 +227,12 @@ std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {
 std::string RunDirectory::SocketDirectory(int rank) const { return absl::StrCat(path_, "/rank", rank); }
 
 std::string RunDirectory::AgentPattern() const { return absl::StrCat("unix:", path_, "/rank{rank}/agent.sock"); }
+
+std::string RunDirectory::LocalSocketDirectory(int number) const { return absl::StrCat(path_, "/local", number); }
+
+std::string RunDirectory::LocalAgentPattern() const {
+  return absl::StrCat("unix:", path_, "/local{local_rank}/agent.sock");
+}
 
 std::string RunDirectory::NewLog(const std::string& name) const {
   const std::string log = absl::StrCat(path_, "/", name, ".log");

@@ -20,7 +20,7 @@ inline constexpr char kDefaultJob[] = "demo";
 
 // Locks the directory while the processes run. The directory stays afterwards, because it has the logs: `NAME.log`, and
 // `NAME.log.1` of the previous run. `rankN/agent.sock` is the socket of the agent of rank N. Only this user can access
-// it.
+// it, unless others may enter: then the users that an agent serves reach its socket, and can list nothing.
 class RunDirectory {
  public:
   // Returns "<XDG_RUNTIME_DIR or /tmp>/cairn-<uid>/up-<job>". If <job> contains '/' or would make the paths of sockets
@@ -30,7 +30,7 @@ class RunDirectory {
 
   // Locks the directory; makes it if it is missing. FAILED_PRECONDITION (SOCKET_DIRECTORY): the directory belongs to
   // another user, cannot be made, has a path that is too long for sockets, or another command has locked it.
-  static absl::StatusOr<std::unique_ptr<RunDirectory>> Take(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Take(const std::string& path, bool others_may_enter = false);
 
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
@@ -55,6 +55,10 @@ class RunDirectory {
   std::string SocketDirectory(int rank) const;
   // Returns the address of the agents for trainers, with "{rank}" in place of the rank.
   std::string AgentPattern() const;
+  // The same by the number of a rank on this machine, "{local_rank}": trainers whose launcher numbers the machines
+  // otherwise then find an agent, which tells them whose it is.
+  std::string LocalSocketDirectory(int number) const;
+  std::string LocalAgentPattern() const;
   // Returns the path of a new log, "NAME.log". Renames the log of the previous run to "NAME.log.1".
   std::string NewLog(const std::string& name) const;
 

@@ -34,7 +34,7 @@ class RunDirectoryTest : public testing::Test {
 
 TEST_F(RunDirectoryTest, PathOf_LongNames_LeaveRoomForSockets) {
   const std::string path = RunDirectory::PathOf(std::string(200, 'j'));
-  EXPECT_LE(path.size() + 26, 107u) << path;
+  EXPECT_LE(path.size() + 27, 107u) << path;
   EXPECT_NE(path, RunDirectory::PathOf(std::string(201, 'j')));
   EXPECT_NE(RunDirectory::PathOf("a/b"), RunDirectory::PathOf("a_b")) << "two jobs do not share a directory";
 }
@@ -48,6 +48,18 @@ TEST_F(RunDirectoryTest, Take_NobodyHoldsIt_IsPrivateAndHeld) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   EXPECT_EQ((*taken)->AgentPattern(), "unix:" + path_ + "/rank{rank}/agent.sock");
   EXPECT_EQ((*taken)->SocketDirectory(3), path_ + "/rank3");
+}
+
+TEST_F(RunDirectoryTest, Take_OthersMayEnter_TheyReachSocketsAndListNothing) {
+  const auto taken = RunDirectory::Take(path_, /*others_may_enter=*/true);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  struct stat info;
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0711u);
+  ASSERT_EQ(stat((path_ + "/lock").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ((*taken)->LocalAgentPattern(), "unix:" + path_ + "/local{local_rank}/agent.sock");
+  EXPECT_EQ((*taken)->LocalSocketDirectory(3), path_ + "/local3");
 }
 
 // A command that looks for running coordinators while it runs one itself, as its watch of the mirror does.

@@ -1,11 +1,13 @@
 """Tests a job in a real Kubernetes of one node, from the manifests of deploy/kubernetes: its controllers, scheduler and
 kubelet start, evict and replace the pods."""
 
+import base64
 import copy
 import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -89,10 +91,28 @@ def resumed(job: cluster.Job, step: int) -> None:
         assert job.await_said(rank, "resumed") == {"resumed": step, "loaded": True, "resharded": True}
 
 
+def look(job: cluster.Job, step: int) -> None:
+    """Looks at the job as docs/kubernetes.md says: by a command in the coordinator's pod, and by the page."""
+    status = job.cluster.kubectl("exec", "deployment/cairn-coordinator", "--", "cairn", "status", "demo")
+    assert "demo" in status and str(step) in status, status
+    secret = job.cluster.kubectl("get", "secret", "cairn-page-token", "-o", "jsonpath={.data.page-token}")
+    forward = job.cluster.start("kubectl", "port-forward", "deployment/cairn-page", "7430")
+    try:
+        assert forward.stdout is not None
+        assert "Forwarding from" in forward.stdout.readline(), job.logs()
+        ask = ("import sys, urllib.request as u; print(u.urlopen(u.Request('http://localhost:7430/api/jobs', headers="
+               "{'Authorization': 'Bearer ' + sys.argv[1]}), timeout=60).read().decode())")
+        token = base64.b64decode(secret).decode().strip()
+        assert '"demo"' in job.cluster.tool("run", sys.executable, "-c", ask, token).stdout
+    finally:
+        forward.terminate()
+        forward.wait(30)
+
+
 def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubernetes):
-    job = cluster.Job(kubernetes, pathlib.Path(numpy.__file__).parents[1], memory="384Mi")
+    job = cluster.Job(kubernetes, pathlib.Path(numpy.__file__).parents[1], memory="1536Mi")
     job.start_coordinator()
-    job.start(ranks=2)
+    job.start(pods=2, ranks_per_pod=1)
     for rank in range(2):
         told = job.await_said(rank, "training")
         assert told["uid"] == podman.TRAINER_USER and told["pid"] == 1
@@ -122,8 +142,10 @@ def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubern
     third = save(job)
     assert third > second
 
+    look(job, third)
+
     job.end()
-    job.start(ranks=4)
+    job.start(pods=1, ranks_per_pod=8)
     last = job.await_said(0, "resumed")["resumed"]
     assert last > third  # the deletion of the job was an eviction of its pods
     verify(job, last)

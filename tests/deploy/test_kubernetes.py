@@ -1,11 +1,13 @@
 """Renders every overlay of deploy/kubernetes and holds it against Kubernetes' own schemas, strictly.
 
-JobSet, PyTorchJob, TrainJob and Kueue are no part of Kubernetes, and their schemas are not to be had from the package
-index: of these kinds the pod templates are checked, as templates of Kubernetes, and nothing else."""
+JobSet, PyTorchJob, TrainJob, RayCluster and Kueue are no part of Kubernetes, and their schemas are not to be had from
+the package index: of these kinds the pod templates are checked here, as templates of Kubernetes, and the rest by
+test_custom_resources.py where the definitions are at hand."""
 
 import copy
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -72,7 +74,7 @@ def test_every_overlay_adds_the_same_agent(rendered):
         container = copy.deepcopy(container)
         container["env"] = {one["name"]: {key: value for key, value in one.items() if key != "name"}
                             for one in container["env"]}
-        container["env"].pop("CAIRN_RANK")
+        container["env"].pop("CAIRN_NODE_RANK")
         return container
 
     found = {overlay: [comparable(container) for container, _ in agents(objects)]
@@ -95,7 +97,7 @@ def test_every_overlay_adds_the_same_agent(rendered):
     old = copy.deepcopy(native)
     for key in ("restartPolicy", "startupProbe"):
         del old[key]
-    old["readinessProbe"] = {"tcpSocket": {"port": 7421}, "periodSeconds": 2}
+    old["readinessProbe"] = {"httpGet": {"path": "/metrics", "port": "metrics"}, "periodSeconds": 2}
     assert found[OLD] == [old]
     # podman plays no native sidecars and no probes, and knows no address of a pod.
     plain = copy.deepcopy(native)
@@ -123,7 +125,119 @@ def test_containers_of_cairn_run_confined(overlay, rendered):
                 assert security["capabilities"] == {"drop": ["ALL"]}
                 assert security["seccompProfile"] == {"type": "RuntimeDefault"}
                 assert container["resources"]["requests"]["memory"] and container["resources"]["limits"]["memory"]
-    assert images == 2  # the coordinator's and the agent's
+    assert images == (3 if overlay == OLD else 2)  # the coordinator's, the agents', and that of the page
+
+
+def test_patches_of_all_kinds_are_made_from_one_file():
+    made = subprocess.run([manifests.REPOSITORY / "tools/kubernetes_patches"], capture_output=True, text=True,
+                          check=False)
+    assert made.returncode == 0, made.stdout
+
+
+def numbers(value):
+    """Yields the field that tells each pod's agents the pod's number."""
+    for container, _ in agents(value):
+        number = next(one for one in container["env"] if one["name"] == "CAIRN_NODE_RANK")
+        yield number["valueFrom"]["fieldRef"]["fieldPath"]
+
+
+def test_agents_and_torchrun_have_the_pods_number_from_one_place(rendered):
+    (label,) = numbers(rendered["pytorchjob"])
+    container = trainers(rendered["pytorchjob"])[0]
+    assert container["env"][0] == {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": label}}}
+    assert "--node-rank=$(NODE_RANK)" in container["command"]
+    for overlay in ("one-node", "shared-filesystem", "trainjob"):
+        assert list(numbers(rendered[overlay])) == ["metadata.labels['batch.kubernetes.io/job-completion-index']"]
+    for overlay in ("one-node", "shared-filesystem"):
+        assert "--node-rank=$(JOB_COMPLETION_INDEX)" in trainers(rendered[overlay])[0]["command"]
+
+
+def trainers(objects):
+    """Returns the containers that get the address of an agent."""
+    return [container for one in objects for template in manifests.templates(one)
+            for container in template["spec"]["containers"]
+            if any(variable["name"] == "CAIRN_AGENT" for variable in container.get("env", []))]
+
+
+@pytest.mark.parametrize("overlay", ["one-node", "shared-filesystem", "pytorchjob"])
+def test_torchrun_starts_the_ranks_that_have_agents(overlay, rendered):
+    (template,) = [template for one in rendered[overlay] for template in manifests.templates(one)
+                   if "cairn/pods" in template["metadata"].get("annotations", {})]
+    (container,) = trainers(rendered[overlay])
+    pods, ranks = (template["metadata"]["annotations"][f"cairn/{name}"] for name in ("pods", "ranks-per-pod"))
+    assert {f"--nnodes={pods}", f"--nproc-per-node={ranks}"} <= set(container["command"])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_container_tells_prometheus_by_a_port_that_the_policies_open(overlay, rendered):
+    for container, _ in manifests.containers(rendered[overlay]):
+        variables = manifests.settings(container, rendered[overlay])
+        assert variables["CAIRN_METRICS_LISTEN"] == "0.0.0.0:9420", container["name"]
+        if overlay == "podman":
+            continue  # it would publish ports on the machine
+        ports = {one["containerPort"] for one in container["ports"] if one["name"].startswith("metrics")}
+        assert ports == ({9420} if container["name"] == "coordinator" else set(range(9420, 9429)))
+        name = "cairn-coordinator" if container["name"] == "coordinator" else "cairn-ranks"
+        (policy,) = [one for one in rendered[overlay]
+                     if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == name]
+        opened = {port["port"] for rule in policy["spec"]["ingress"]
+                  if any("namespaceSelector" in peer for peer in rule["from"])
+                  for port in rule["ports"]}
+        assert opened == ports, name
+
+
+def pod_monitor(ranks, port):
+    """Returns whether the PodMonitor takes a port of the sidecars of pods of so many ranks."""
+    text = (manifests.DEPLOY / "components/pod-monitor/pod-monitor.yaml").read_text()
+    (monitor,) = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] == "cairn-ranks"]
+    (endpoint,) = [one for one in monitor["spec"]["podMetricsEndpoints"] if one["port"] == port]
+    return all(rule["action"] == "keep" and re.fullmatch(rule["regex"], ranks)
+               for rule in endpoint.get("relabelings", []))
+
+
+def scrape_config(ranks, port):
+    """The same of the configuration for a Prometheus without an operator."""
+    configuration = yaml.safe_load((manifests.REPOSITORY / "deploy/monitoring/prometheus.yaml").read_text())
+    (keep,) = [rule for job in configuration["scrape_configs"] for rule in job.get("relabel_configs", [])
+               if rule.get("action") == "keep"]
+    return re.fullmatch(keep["regex"], f"cairn-agent;{port};{ranks}") is not None
+
+
+def test_the_page_fits_the_strict_schema_and_reaches_the_coordinator(validate, tmp_path):
+    manifests.render("one-node", tmp_path)  # makes the copy of the tree
+    overlay_of(tmp_path / "kubernetes", "page", "job", {"CAIRN_ROOT": "gs://models/llm"}, ["agent", "page"])
+    objects = manifests.render("page", tmp_path)
+    assert validate(list(manifests.checkable(objects)), VERSIONS[0], tmp_path) == []
+    (page,) = [one for one in objects if one["metadata"]["name"] == "cairn-page" and one["kind"] == "Deployment"]
+    (policy,) = [one for one in objects
+                 if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == "cairn-coordinator"]
+    peers = [peer["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for peer in rule["from"]
+             if "matchLabels" in peer.get("podSelector", {})]
+    assert all(peer.items() <= page["spec"]["template"]["metadata"]["labels"].items() for peer in peers) and peers
+    secrets = {one["metadata"]["name"] for one in objects if one["kind"] == "Secret"}
+    assert {volume["secret"]["secretName"] for volume in page["spec"]["template"]["spec"]["volumes"]} <= secrets
+
+
+@pytest.mark.parametrize("takes", [pod_monitor, scrape_config])
+def test_prometheus_takes_the_sidecar_and_the_agents_that_a_pod_has(takes):
+    for ranks in range(1, 9):
+        assert takes(str(ranks), "metrics")
+        assert [number for number in range(8) if takes(str(ranks), f"metrics-{number}")] == list(range(ranks))
+
+
+def test_the_queue_is_asked_for_by_the_job_and_not_by_the_coordinator(rendered):
+    queued = [one["kind"] for one in rendered["kueue"]
+              if "kueue.x-k8s.io/queue-name" in one["metadata"].get("labels", {})]
+    assert queued == ["Job"]
+
+
+@pytest.mark.parametrize("example", ["jobset", "pytorchjob", "raycluster", "trainjob"])
+def test_every_kind_of_job_goes_into_a_queue(example, tmp_path):
+    manifests.render("one-node", tmp_path)  # makes the copy of the tree
+    overlay_of(tmp_path / "kubernetes", "queued", example, {"CAIRN_ROOT": "gs://models/llm"}, ["agent", "kueue"])
+    queued = [one["kind"] for one in manifests.render("queued", tmp_path)
+              if "kueue.x-k8s.io/queue-name" in one["metadata"].get("labels", {})]
+    assert [kind.lower() for kind in queued] == [example]
 
 
 def test_token_is_not_readable_by_everybody_and_not_in_the_repository(rendered):
@@ -225,7 +339,7 @@ IN_STORE = ({"CAIRN_ROOT": "gs://models/llm"}, ["agent", "object-store", "root-i
 MIRRORED = ({"CAIRN_MIRROR": "gs://models/llm", "CAIRN_IMPORT_ROOT": "gs://models/llm"}, ["agent", "object-store"])
 
 
-@pytest.mark.parametrize("example", ["job", "jobset", "pytorchjob", "trainjob"])
+@pytest.mark.parametrize("example", ["job", "jobset", "pytorchjob", "raycluster", "trainjob"])
 def test_every_kind_of_job_uses_a_store(example, rendered, validate, tmp_path):
     for name, (data, components) in {"in-store": IN_STORE, "mirrored": MIRRORED}.items():
         manifests.render("one-node", tmp_path)  # makes the copy of the tree
@@ -237,7 +351,7 @@ def test_every_kind_of_job_uses_a_store(example, rendered, validate, tmp_path):
 
 
 def test_what_a_job_has_of_its_own_stays(rendered, tmp_path):
-    job = yaml.safe_load((manifests.DEPLOY / "examples/job/job.yaml").read_text())
+    job = next(yaml.safe_load_all((manifests.DEPLOY / "examples/job/job.yaml").read_text()))
     spec = job["spec"]["template"]["spec"]
     spec["initContainers"] = [{"name": "fetch", "image": "fetch"}]
     spec["volumes"] = [{"name": "data", "emptyDir": {}}]

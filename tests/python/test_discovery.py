@@ -42,6 +42,17 @@ def test_process_without_a_rank_is_the_only_one_of_its_job(tmp_path):
         find(CAIRN_AGENT=pattern)
 
 
+def test_process_without_a_rank_waits_for_the_only_agent_of_its_pod(tmp_path):
+    pattern = f"unix:{tmp_path}/local{{local_rank}}/agent.sock"
+    assert find(CAIRN_AGENT=pattern) == f"unix:{tmp_path}/local0/agent.sock", "the agent comes after the trainer"
+    for number in range(2):
+        (tmp_path / f"local{number}").mkdir()
+        (tmp_path / f"local{number}/agent.sock").touch()
+    assert find(CAIRN_AGENT=pattern, LOCAL_RANK="1") == f"unix:{tmp_path}/local1/agent.sock"
+    with raises_error("AGENT_UNREACHABLE"):
+        find(CAIRN_AGENT=pattern)
+
+
 def test_pattern_prefers_the_global_rank_and_knows_the_local_one():
     environment = {"RANK": "9", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}
     assert find(CAIRN_AGENT="/run/{rank}/{local_rank}", **environment) == "/run/9/1"

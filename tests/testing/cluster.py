@@ -30,7 +30,7 @@ def why_not() -> str | None:
     return podman.why_no_image("cluster")
 
 
-def wait_until(what: str, condition: Callable[[], Any], seconds: float = 120, explain: Callable[[], str] = str) -> Any:
+def wait_until(what: str, condition: Callable[[], Any], seconds: float = 240, explain: Callable[[], str] = str) -> Any:
     """Returns the first answer of the condition that is true."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
@@ -54,6 +54,10 @@ class Cluster:
             raise AssertionError(f"tools/cluster {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done
 
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts what the tool does not end by itself. Its output may be read."""
+        return subprocess.Popen([TOOL, *arguments], stdout=subprocess.PIPE, text=True, env=self.environment())
+
     def environment(self) -> dict[str, str]:
         return {**os.environ, "CAIRN_CLUSTER": str(self.directory / "cluster")}
 
@@ -75,7 +79,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True, timeout: float = 180) -> str:
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True, timeout: float = 300) -> str:
         return self.tool("kubectl", *arguments, stdin=stdin, check=check, timeout=timeout).stdout
 
     def apply(self, objects: list[dict[str, Any]], *options: str) -> str:
@@ -88,7 +92,7 @@ class Cluster:
 
 
 class Job:
-    """The coordinator, and the ranks of the job `demo`.
+    """The coordinator, and the pods of the job `demo`. Rank 0 is the first one of pod 0.
 
     Args:
       cluster: where.
@@ -98,7 +102,7 @@ class Job:
 
     def __init__(self, cluster: Cluster, site_packages: pathlib.Path, memory: str) -> None:
         self.cluster = cluster
-        self.ranks = 0
+        self.pods, self.ranks_per_pod = 0, 1
         self.root = cluster.directory / "checkpoints"
         self._site_packages = site_packages
         self._memory = memory
@@ -125,9 +129,12 @@ class Job:
         for one in base:
             for template in manifests.templates(one):
                 template["spec"]["containers"][0]["image"] = podman.IMAGE
-        self.cluster.apply([volume, *base])
+        (page,) = [one for one in base if one["metadata"]["name"] == "cairn-page"]
+        self.cluster.apply([volume, *[one for one in base if one is not page]])
         self._address = json.loads(self.cluster.kubectl("get", "service", "cairn-coordinator", "-o", "json"))["spec"][
             "clusterIP"]
+        page["spec"]["template"]["spec"]["hostAliases"] = self._names()
+        self.cluster.apply([page])
         self.await_coordinator()
 
     def await_coordinator(self) -> None:
@@ -139,25 +146,32 @@ class Job:
         self.cluster.kubectl("delete", "pod", old["metadata"]["name"])
         self.await_coordinator()
 
-    def start(self, ranks: int) -> None:
-        self.ranks = ranks
-        self.cluster.apply([self._of(rank) for rank in range(ranks)])
+    @property
+    def ranks(self) -> int:
+        return self.pods * self.ranks_per_pod
 
-    def _of(self, rank: int) -> dict[str, Any]:
-        """Returns the Job of a rank."""
+    def start(self, pods: int, ranks_per_pod: int) -> None:
+        self.pods, self.ranks_per_pod = pods, ranks_per_pod
+        self.cluster.apply([self._of(number) for number in range(pods)])
+
+    def _names(self) -> list[dict[str, Any]]:
+        """Returns what a pod knows of names, since the cluster has no name service."""
+        return [{"ip": self._address, "hostnames": ["cairn-coordinator"]}]
+
+    def _of(self, number: int) -> dict[str, Any]:
+        """Returns the Job of a pod."""
         job = copy.deepcopy(self._template)
         (template,) = manifests.templates(job["spec"]["template"])
         pod = template["spec"]
-        # The cluster has no name service.
-        pod["hostAliases"] = [{"ip": self._address, "hostnames": ["cairn-coordinator"]}]
+        pod["hostAliases"] = self._names()
         trainer, agent = pod["containers"]
         agent["image"] = podman.IMAGE
         agent["resources"] = {"requests": {"cpu": "100m", "memory": self._memory}, "limits": {"memory": self._memory}}
         trainer["resources"] = {"limits": {"memory": self._memory}, "requests": {"cpu": "100m"}}
-        podman.add_trainer(pod, self._site_packages)
-        job["metadata"]["name"] = f"demo-{rank}"
+        podman.add_trainer(pod, self._site_packages, number, self.pods, self.ranks_per_pod)
+        job["metadata"]["name"] = f"demo-{number}"
         job["spec"]["template"]["metadata"]["annotations"] = {
-            "cairn/rank": str(rank), "cairn/world-size": str(self.ranks)}
+            "cairn/pod": str(number), "cairn/pods": str(self.pods), "cairn/ranks-per-pod": str(self.ranks_per_pod)}
         return job
 
     def end(self) -> None:
@@ -168,23 +182,24 @@ class Job:
     def _pods(self, selector: str) -> list[dict[str, Any]]:
         return self.cluster.get("pods", "-l", selector)
 
-    def pod(self, rank: int) -> dict[str, Any] | None:
-        """Returns the rank's pod, unless it is being deleted or has failed; None if there is none."""
+    def pod(self, number: int) -> dict[str, Any] | None:
+        """Returns a pod by its number, unless it is being deleted or has failed; None if there is none."""
         for pod in self._pods("cairn/job=demo"):
-            if (pod["metadata"]["annotations"]["cairn/rank"] == str(rank) and "deletionTimestamp" not in pod["metadata"]
+            if (pod["metadata"]["annotations"]["cairn/pod"] == str(number)
+                    and "deletionTimestamp" not in pod["metadata"]
                     and pod["status"]["phase"] not in ("Failed", "Succeeded")):
                 return pod
         return None
 
-    def name(self, rank: int) -> str:
-        pod = self.pod(rank)
-        assert pod is not None, f"rank {rank} has no pod\n{self.logs()}"
+    def name(self, number: int) -> str:
+        pod = self.pod(number)
+        assert pod is not None, f"there is no pod {number}\n{self.logs()}"
         name: str = pod["metadata"]["name"]
         return name
 
-    def run(self, rank: int, *command: str) -> str:
-        """Runs a command in the container of the rank's agent."""
-        return self.cluster.kubectl("exec", self.name(rank), "-c", "cairn-agent", "--", *command)
+    def run(self, number: int, *command: str) -> str:
+        """Runs a command in the container of a pod's agents."""
+        return self.cluster.kubectl("exec", self.name(number), "-c", "cairn-agent", "--", *command)
 
     def said(self, pod: str) -> list[dict[str, Any]]:
         """What the trainer that runs in a pod has printed."""
@@ -194,45 +209,47 @@ class Job:
     def await_said(self, rank: int, key: str) -> dict[str, Any]:
         """Waits until the rank's trainer has printed the key; the last line that has it."""
         def look() -> dict[str, Any] | None:
-            pod = self.pod(rank)
-            found = [line for line in self.said(pod["metadata"]["name"]) if key in line] if pod is not None else []
-            return found[-1] if found else None
+            pod = self.pod(rank // self.ranks_per_pod)
+            if pod is None:
+                return None
+            found = [line for line in self.said(pod["metadata"]["name"]) if line["rank"] == rank and key in line]
+            return {name: value for name, value in found[-1].items() if name != "rank"} if found else None
 
         said: dict[str, Any] = wait_until(f"rank {rank} says {key!r}", look, explain=self.logs)
         return said
 
     def kill_trainers(self) -> None:
         """Kills the trainers' processes, as a machine without memory does. The kubelet starts others."""
-        for rank in range(self.ranks):
-            pod = self.pod(rank)
+        for number in range(self.pods):
+            pod = self.pod(number)
             assert pod is not None
             (status,) = [one for one in pod["status"]["containerStatuses"] if one["name"] == "trainer"]
             container = status["containerID"].removeprefix("containerd://")
             self.cluster.tool("run", "ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", container)
 
-            def again(rank: int = rank, container: str = container) -> bool:
-                now = self.pod(rank)
+            def again(number: int = number, container: str = container) -> bool:
+                now = self.pod(number)
                 return now is not None and any(
                     one["name"] == "trainer" and "running" in one["state"]
                     and one["containerID"] != f"containerd://{container}"
                     for one in now["status"].get("containerStatuses", []))
 
-            wait_until(f"rank {rank} has another trainer", again, explain=self.logs)
+            wait_until(f"pod {number} has another trainer", again, explain=self.logs)
 
     def drain(self) -> dict[int, list[dict[str, Any]]]:
         """Evicts the job's pods from their node by the API of evictions, and lets new ones come when they have ended.
         Returns what the trainers said."""
-        names = {rank: self.name(rank) for rank in range(self.ranks)}
-        followers = {rank: subprocess.Popen([TOOL, "kubectl", "logs", "--follow", name, "-c", "trainer"],
+        names = {number: self.name(number) for number in range(self.pods)}
+        followers = {number: subprocess.Popen([TOOL, "kubectl", "logs", "--follow", name, "-c", "trainer"],
                                             stdout=subprocess.PIPE, text=True, env=self.cluster.environment())
-                     for rank, name in names.items()}
+                     for number, name in names.items()}
         (node,) = self.cluster.get("nodes")
         self.cluster.kubectl("drain", node["metadata"]["name"], "--pod-selector=cairn/job=demo", "--force",
-                             "--delete-emptydir-data", "--timeout=120s")
+                             "--delete-emptydir-data", "--timeout=240s")
         said = {}
-        for rank, follower in followers.items():
-            output, _ = follower.communicate(timeout=30)
-            said[rank] = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        for number, follower in followers.items():
+            output, _ = follower.communicate(timeout=60)
+            said[number] = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         left = {pod["metadata"]["name"] for pod in self._pods("cairn/job=demo")} & set(names.values())
         assert not left, f"{left} are still there"
         self.cluster.kubectl("uncordon", node["metadata"]["name"])

@@ -15,7 +15,8 @@ import yaml
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy/kubernetes"
 # Kinds that are no part of Kubernetes.
-OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "TrainingRuntime", "ResourceFlavor", "ClusterQueue", "LocalQueue"}
+OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "TrainingRuntime", "RayCluster", "ResourceFlavor", "ClusterQueue",
+          "LocalQueue", "PodMonitor"}
 
 
 def kubectl() -> str | None:
@@ -32,11 +33,12 @@ def kubectl() -> str | None:
 
 
 def render(overlay: str, directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the objects of an overlay. Its token is made, since the repository has none."""
+    """Returns the objects of an overlay. Its tokens are made, since the repository has none."""
     tree = directory / "kubernetes"
     if not tree.exists():
         shutil.copytree(DEPLOY, tree)
-        (tree / "base/token").write_text(secrets.token_hex(32) + "\n")
+        for token in ("base/token", "components/page/page-token"):
+            (tree / token).write_text(secrets.token_hex(32) + "\n")
     rendered = subprocess.run([kubectl() or "kubectl", "kustomize", tree / "overlays" / overlay], capture_output=True,
                               text=True, check=False)
     if rendered.returncode != 0:

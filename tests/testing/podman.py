@@ -1,4 +1,4 @@
-"""Plays the manifests of deploy/kubernetes/overlays/podman: a coordinator and the pods of some ranks."""
+"""Plays the manifests of deploy/kubernetes/overlays/podman: a coordinator and the pods of a job."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def why_no_image(kind: str) -> str | None:
     return None
 
 
-def add_trainer(pod: dict[str, Any], site_packages: pathlib.Path) -> None:
-    """Makes tests/pods/trainer.py the program of a pod's trainer, with the Python packages of a directory."""
+def add_trainer(pod: dict[str, Any], site_packages: pathlib.Path, number: int, pods: int, ranks: int) -> None:
+    """Makes tests/pods/trainer.py the program of a pod's trainer, with the Python packages of a directory. A pod of
+    several ranks has tests/pods/launcher.py, as others have torchrun; a pod of one rank has no launcher."""
     trainer = pod["containers"][0]
     trainer["image"] = TRAINER_IMAGE
     trainer["env"].append({"name": "PYTHONPATH", "value": "/python/cairn:/python/site-packages"})
@@ -65,43 +66,48 @@ def add_trainer(pod: dict[str, Any], site_packages: pathlib.Path) -> None:
                                ("libraries", "/python/site-packages", site_packages)):
         pod["volumes"].append({"name": name, "hostPath": {"path": str(source)}})
         trainer["volumeMounts"].append({"name": name, "mountPath": path, "readOnly": True})
-    trainer["command"] = ["python3", "/app/trainer.py"]
+    launcher = ["/app/launcher.py", str(pods), str(ranks)] if ranks > 1 else []
+    trainer["env"].append({"name": "NODE_RANK", "value": str(number)})
+    trainer["command"] = ["python3", *launcher, "/app/trainer.py"]
 
 
-class Pods:
-    """The coordinator's pod and one pod of each rank. A context manager.
-
-    Args:
-      ranks: how many.
-      site_packages: the directory of the trainer's Python packages, for the container's Python.
-      memory: limit of each container, such as "512Mi".
-    """
-
-    def __init__(self, ranks: int, site_packages: pathlib.Path, memory: str) -> None:
-        self.ranks = ranks
-        self.name = "cairn-" + secrets.token_hex(3)
-        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-pods-"))
-        self.root = self.directory / "checkpoints"
-        self._site_packages = site_packages
-        self._memory = memory
-        self._rank_manifest: dict[str, Any] = {}
-        self._subnet: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.ip_network("10.0.0.0/24")
-        self._addresses = 50
-        self._coordinator_address = ""
-        self._environment = {**os.environ, "CONTAINERS_CONF": str(self._write_settings())}
-
-    def _write_settings(self) -> pathlib.Path:
-        """Chooses runc, because others refuse machines with both versions of cgroups, and limits that are allowed."""
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        path = self.directory / "containers.conf"
-        path.write_text(f"""[containers]
+def write_settings(path: pathlib.Path) -> None:
+    """Writes settings of podman that choose runc, because others refuse machines with both versions of cgroups, and
+    limits that are allowed."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    path.write_text(f"""[containers]
 default_ulimits = ["nofile={files}:{files}", "nproc=4096:4096"]
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 """)
-        return path
+
+
+class Pods:
+    """The coordinator's pod and the pods of a job. A context manager.
+
+    Args:
+      pods: how many.
+      ranks_per_pod: how many ranks each has. Rank 0 is the first one of pod 0.
+      site_packages: the directory of the trainer's Python packages, for the container's Python.
+      memory: limit of each container, such as "512Mi".
+    """
+
+    def __init__(self, pods: int, ranks_per_pod: int, site_packages: pathlib.Path, memory: str) -> None:
+        self.pods, self.ranks_per_pod = pods, ranks_per_pod
+        self.name = "cairn-" + secrets.token_hex(3)
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-pods-"))
+        self.root = self.directory / "checkpoints"
+        self._site_packages = site_packages
+        self._memory = memory
+        self._manifest: dict[str, Any] = {}
+        self._subnet: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.ip_network("10.0.0.0/24")
+        self._addresses = 50
+        self._coordinator_address = ""
+        settings = self.directory / "containers.conf"
+        write_settings(settings)
+        self._environment = {**os.environ, "CONTAINERS_CONF": str(settings)}
 
     def podman(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False,
@@ -119,7 +125,7 @@ events_logger = "file"
         self.root.mkdir()
         os.chown(self.root, AGENT_USER, AGENT_USER)
         try:
-            coordinator, self._rank_manifest = manifests.render("podman", self.directory)
+            coordinator, self._manifest = manifests.render("podman", self.directory)
             token = self.directory / "token"
             token.mkdir()
             shutil.copy(self.directory / "kubernetes/base/token", token / "token")
@@ -130,26 +136,28 @@ events_logger = "file"
             self._subnet = ipaddress.ip_network(network["subnets"][0]["subnet"])
             self._coordinator_address = self._new_address()
             self._play(self._coordinator(coordinator), self._coordinator_address)
-            for number in range(self.ranks):
-                self._make_sockets(self.directory / f"sockets-{number}")
-                self._play_rank(number)
+            for number in range(self.pods):
+                self._play_pod(number)
         except BaseException:
             self._end()
             raise
         return self
 
-    def replace(self, rank: int) -> None:
-        """Removes the rank's pod and plays a new one of the same name, as a controller does after an eviction."""
-        self.podman("pod", "rm", "--force", "--time", "0", self.pod(rank))
-        sockets = self.directory / f"sockets-{rank}"
-        shutil.rmtree(sockets)
-        self._make_sockets(sockets)
-        self._play_rank(rank)
+    @property
+    def ranks(self) -> int:
+        return self.pods * self.ranks_per_pod
 
-    @staticmethod
-    def _make_sockets(path: pathlib.Path) -> None:
-        path.mkdir()
-        path.chmod(0o1777)
+    def replace(self, number: int) -> None:
+        """Removes a pod and plays a new one of the same name, as a controller does after an eviction."""
+        self.podman("pod", "rm", "--force", "--time", "0", self.pod(number))
+        self._play_pod(number)
+
+    def resize(self, pods: int, ranks_per_pod: int) -> None:
+        """Removes all pods of the job at once, as a machine that fails does, and plays those of another form."""
+        self.podman("pod", "rm", "--force", "--time", "0", *map(self.pod, range(self.pods)))
+        self.pods, self.ranks_per_pod = pods, ranks_per_pod
+        for number in range(pods):
+            self._play_pod(number)
 
     def _new_address(self) -> str:
         """Returns an address that no pod has had. podman's names are not used: for a second after a pod has come or
@@ -162,9 +170,13 @@ events_logger = "file"
         path.write_text(yaml.safe_dump(manifest))
         self.podman("kube", "play", "--network", self.name, "--ip", address, str(path))
 
-    def _play_rank(self, rank: int) -> None:
+    def _play_pod(self, number: int) -> None:
+        sockets = self.directory / f"sockets-{number}"
+        shutil.rmtree(sockets, ignore_errors=True)
+        sockets.mkdir()
+        sockets.chmod(0o1777)
         address = self._new_address()
-        self._play(self._rank(rank, address), address)
+        self._play(self._pod(number, address), address)
 
     def _here(self, value: Any) -> Any:
         """Replaces the paths, images and names of the manifest by those of this test."""
@@ -183,12 +195,13 @@ events_logger = "file"
         manifest["metadata"]["name"] = f"{self.name}-coordinator"
         return manifest
 
-    def _rank(self, rank: int, address: str) -> dict[str, Any]:
-        manifest = self._here(self._rank_manifest)
-        manifest["metadata"]["name"] = self.pod(rank)
-        manifest["metadata"]["annotations"] = {"cairn/rank": str(rank), "cairn/world-size": str(self.ranks)}
+    def _pod(self, number: int, address: str) -> dict[str, Any]:
+        manifest = self._here(self._manifest)
+        manifest["metadata"]["name"] = self.pod(number)
+        manifest["metadata"]["annotations"] = {"cairn/pod": str(number), "cairn/pods": str(self.pods),
+                                               "cairn/ranks-per-pod": str(self.ranks_per_pod)}
         pod = manifest["spec"]
-        pod["volumes"][0]["hostPath"]["path"] = f"{self.directory}/sockets-{rank}"
+        pod["volumes"][0]["hostPath"]["path"] = f"{self.directory}/sockets-{number}"
         trainer, agent = pod["containers"]
         agent["resources"]["limits"]["memory"] = self._memory
         for variable in agent["env"]:
@@ -196,26 +209,32 @@ events_logger = "file"
                 variable["value"] = f"{self._coordinator_address}:7420"
         agent["env"].append({"name": "CAIRN_ADVERTISE", "value": f"{address}:7421"})
         trainer["resources"] = {"limits": {"memory": self._memory}}
-        add_trainer(pod, self._site_packages)
+        add_trainer(pod, self._site_packages, number, self.pods, self.ranks_per_pod)
         return manifest
 
-    def pod(self, rank: int) -> str:
-        return f"{self.name}-{rank}"
+    def pod(self, number: int) -> str:
+        return f"{self.name}-{number}"
 
-    def trainer(self, rank: int) -> str:
-        return f"{self.pod(rank)}-trainer"
+    def trainer(self, number: int) -> str:
+        return f"{self.pod(number)}-trainer"
 
-    def agent(self, rank: int) -> str:
-        return f"{self.pod(rank)}-cairn-agent"
+    def agent(self, number: int) -> str:
+        """The sidecar of a pod, which has all its agents."""
+        return f"{self.pod(number)}-cairn-agent"
+
+    def processes(self, container: str) -> dict[int, str]:
+        """The processes of a container: their numbers on this machine, and their command lines."""
+        lines = self.podman("top", container, "hpid", "args").splitlines()[1:]
+        return {int(number): arguments for number, arguments in (line.split(maxsplit=1) for line in lines)}
 
     def said(self, rank: int) -> list[dict[str, Any]]:
-        """What the rank's trainers have printed."""
-        lines = self.podman("logs", self.trainer(rank), check=False).splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        """What the processes of a rank have printed in the pod that it has now."""
+        lines = self.podman("logs", self.trainer(rank // self.ranks_per_pod), check=False).splitlines()
+        return [one for one in (json.loads(line) for line in lines if line.startswith("{")) if one.pop("rank") == rank]
 
     def await_said(self, rank: int, key: str, times: int = 1) -> dict[str, Any]:
-        """Waits until the trainer has printed the key so often; the last line that has it."""
-        deadline = time.monotonic() + 60
+        """Waits until the rank has printed the key so often; the last line that has it."""
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             found = [line for line in self.said(rank) if key in line]
             if len(found) >= times:

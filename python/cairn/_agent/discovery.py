@@ -174,10 +174,11 @@ def _filled(pattern: str, environment: Mapping[str, str]) -> AgentPlace:
 
 
 def _is_alone(pattern: str, field: str) -> bool:
-    """Returns True if the agent of rank 0 has a socket here and that of rank 1 has none."""
+    """Returns True if the agent of rank 0 has a socket here and that of rank 1 has none. The agents of a pod may come
+    after their trainers: of the first rank of a machine, it is enough that there is no second one."""
     path = pattern.removeprefix("unix://").removeprefix("unix:")
     first, second = (pathlib.Path(path.replace(f"{{{field}}}", str(rank))) for rank in range(2))
-    return first.exists() and not second.exists()
+    return (field == "local_rank" or first.exists()) and not second.exists()
 
 
 def _in_directory(directory: pathlib.Path, environment: Mapping[str, str]) -> AgentPlace:

@@ -1,0 +1,18 @@
+#include "cli/local/sidecar_metrics.h"
+
+#include "common/metrics/process_metrics.h"
+
+namespace cairn::cli {
+
+std::vector<prometheus::MetricFamily> SidecarMetrics::Collect() const {
+  prometheus::MetricFamily running =
+      EmptyFamily("cairn_agents_running", "Agents of this pod that run.", prometheus::MetricType::Gauge);
+  AddMeasured(running, {{"job_name", job_}}, running_);
+  prometheus::MetricFamily restarts =
+      EmptyFamily("cairn_agent_restarts_total", "Agents of this pod that ended, and were started again.",
+                  prometheus::MetricType::Counter);
+  AddMeasured(restarts, {{"job_name", job_}}, static_cast<double>(restarts_));
+  return {running, restarts};
+}
+
+}  // namespace cairn::cli
