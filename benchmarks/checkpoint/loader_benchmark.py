@@ -392,7 +392,8 @@ def measure(options: argparse.Namespace, directory: pathlib.Path) -> int:
                         print(f"{loader} with {world} processes has other bytes than {options.only[0]}")
                         return 1
                     times.setdefault((world, warm, loader), []).append(seconds)
-                    print(f"{world} {'warm' if warm else 'cold'} {loader}: {seconds:.3f} s", file=sys.stderr, flush=True)
+                    print(f"{world} {'warm' if warm else 'cold'} {loader}: {seconds:.3f} s", file=sys.stderr,
+                          flush=True)
                     storage.setdefault((world, warm, loader), []).append(read / size)
     if options.json:
         table = {f"{world} {'warm' if warm else 'cold'} {loader}": found
