@@ -2,9 +2,11 @@
 #ifndef CAIRN_COMMON_RESOURCES_TESTING_ADDRESS_SPACE_H_
 #define CAIRN_COMMON_RESOURCES_TESTING_ADDRESS_SPACE_H_
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 
@@ -27,10 +29,17 @@ class LimitedAddressSpace {
   LimitedAddressSpace(const LimitedAddressSpace&) = delete;
   LimitedAddressSpace& operator=(const LimitedAddressSpace&) = delete;
 
-  // Returns false under a sanitizer, whose own memory cannot be limited in this way.
-  static constexpr bool Works() {
+  // Returns false under a sanitizer, whose own memory cannot be limited in this way, and for arm64 under qemu, which
+  // does not obey the limit.
+  static bool Works() {
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
     return false;
+#elif defined(__aarch64__)
+    constexpr size_t kMuch = size_t{64} << 20;
+    const LimitedAddressSpace little(kMuch / 2);
+    void* const memory = mmap(nullptr, kMuch, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED) munmap(memory, kMuch);
+    return memory == MAP_FAILED;
 #else
     return true;
 #endif
