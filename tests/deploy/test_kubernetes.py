@@ -6,7 +6,6 @@ test_custom_resources.py where the definitions are at hand."""
 
 import copy
 import json
-import pathlib
 import re
 import subprocess
 
@@ -22,25 +21,6 @@ VERSIONS = ["1.29.0", "1.33.0", "1.37.0"]
 OLD = "kubernetes-1.20"
 
 pytestmark = pytest.mark.skipif(manifests.kubectl() is None, reason="not run: no kubectl with kustomize 5 is on PATH")
-
-
-@pytest.fixture(scope="module")
-def validate():
-    """Returns a function that gives what a Kubernetes of a version finds wrong in objects."""
-    python = subprocess.run([manifests.REPOSITORY / "tools/python_env", "kubernetes"], capture_output=True, text=True,
-                            check=True).stdout.strip()
-
-    def check(objects: list[dict], version: str, directory: pathlib.Path) -> list[str]:
-        path = directory / f"objects-{version}.yaml"
-        path.write_text(yaml.safe_dump_all(objects))
-        done = subprocess.run([python, "-m", "kubernetes_validate", "--strict", "-k", version, path],
-                              capture_output=True, text=True, check=False)
-        lines = (done.stdout + done.stderr).splitlines()
-        passed = sum(" passed for resource " in line for line in lines)
-        faults = [line for line in lines if " passed for resource " not in line]
-        return faults if passed == len(objects) else faults + [f"{passed} of {len(objects)} objects passed"]
-
-    return check
 
 
 @pytest.fixture(scope="module")

@@ -224,8 +224,9 @@ class Pods:
 
     def processes(self, container: str) -> dict[int, str]:
         """The processes of a container: their numbers on this machine, and their command lines."""
-        lines = self.podman("top", container, "hpid", "args").splitlines()[1:]
-        return {int(number): arguments for number, arguments in (line.split(maxsplit=1) for line in lines)}
+        lines = [line.split(maxsplit=1) for line in self.podman("top", container, "hpid", "args").splitlines()[1:]]
+        # One that ends meanwhile has no number any more.
+        return {int(number): arguments for number, arguments in lines if number.isdigit()}
 
     def said(self, rank: int) -> list[dict[str, Any]]:
         """What the processes of a rank have printed in the pod that it has now."""
