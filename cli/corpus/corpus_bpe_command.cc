@@ -25,6 +25,7 @@
 #include "common/status/status.h"
 #include "corpus/bpe/encode_lines.h"
 #include "corpus/bpe/load_tokenizer.h"
+#include "corpus/bpe/merge_veto.h"
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
@@ -64,6 +65,8 @@ struct TrainArguments {
   bool resume = false;
   std::string checkpoint_every = "4GiB";
   std::string extend;
+  std::string superwords_from;
+  std::vector<std::string> vetoes;
 };
 
 std::string TokenizerJson(const TrainArguments& arguments) { return arguments.output + "/tokenizer.json"; }
@@ -150,9 +153,12 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   CAIRN_ASSIGN_OR_RETURN(const int64_t every, ParseSize(arguments.checkpoint_every));
   options.checkpoint_bytes = static_cast<uint64_t>(every);
   options.resume = arguments.resume;
-  if (!arguments.extend.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(options.extend, corpus::LoadBpeVocabulary(arguments.extend));
+  const std::string& extended = arguments.extend.empty() ? arguments.superwords_from : arguments.extend;
+  if (!extended.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(options.extend, corpus::LoadBpeVocabulary(extended));
   }
+  options.vetoes = arguments.vetoes;
+  if (options.vetoes.empty() && !arguments.superwords_from.empty()) options.vetoes = corpus::SuperwordVetoes();
   // A resumed count must find what the last one left behind, while two other counts must not meet.
   constexpr std::string_view kCount = ".bpe-count";
   options.work_directory = absl::StrCat(parent, "/", std::string(kCount));
@@ -171,6 +177,7 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
 absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments, const corpus::TrainOptions& options) {
   if (!arguments.pattern.empty()) return Pretokenizer::FromPattern(arguments.pattern);
   if (!arguments.pretokenizer.empty()) return Pretokenizer::Named(arguments.pretokenizer);
+  if (!arguments.superwords_from.empty()) return Pretokenizer::FromPattern(corpus::kSuperwordPattern);
   return options.extend ? Pretokenizer::FromPattern(options.extend->pattern) : Pretokenizer::Named("gpt2");
 }
 
@@ -298,12 +305,25 @@ void AddTrain(Command bpe, CommandContext& context) {
       .AddOption("--checkpoint-every", arguments->checkpoint_every,
                  "With --resume: save the counts each time this much more input has been read")
       .ShowDefault();
-  command.AddOption("--extend", arguments->extend,
-                    "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
+  const Argument extend = command.AddOption(
+      "--extend", arguments->extend,
+      "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
+  command
+      .AddOption("--superwords-from", arguments->superwords_from,
+                 "Like --extend, but text is no longer cut at blanks, so the new tokens may have several words (the "
+                 "second stage of SuperBPE)")
+      .Excludes(extend);
+  command
+      .AddOption(
+          "--veto", arguments->vetoes,
+          "A regular expression; a token in which it finds a match is not made. May be given several times. With "
+          "--superwords-from the default refuses a blank behind a colon, and more than four words")
+      .OneEachTime();
   command.Footer(R"(Examples:
   cairn corpus bpe train corpus.txt --vocab-size 32768 --special-token '<|endoftext|>' --output tokenizer
   cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume
-  cairn corpus bpe train corpus.txt --vocab-size 32000 --tie-break huggingface --by-line --output like-hf)");
+  cairn corpus bpe train corpus.txt --vocab-size 32000 --tie-break huggingface --by-line --output like-hf
+  cairn corpus bpe train corpus.txt --vocab-size 40000 --by-line --superwords-from tokenizer --output superwords)");
   command.Action([arguments, &context] {
     const absl::Status status = Train(*arguments, context);
     if (!status.ok()) context.exit_status = ReportError(context, status);

@@ -15,6 +15,7 @@
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/huge_pages.h"
+#include "corpus/bpe/merge_veto.h"
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/hidden_file.h"
@@ -154,6 +155,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   merging.tie_break = options.tie_break;
   merging.min_frequency = std::max<uint64_t>(options.min_frequency, 1);
   merging.wanted = options.vocab_size - kBytes - static_cast<uint32_t>(specials.size());
+  CAIRN_ASSIGN_OR_RETURN(merging.veto, MakeVeto(options.vetoes));
   merging.threads = static_cast<uint32_t>(options.threads);
   if (options.extend) {
     for (const auto& [left, right] : options.extend->merges) {

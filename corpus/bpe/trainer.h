@@ -30,6 +30,7 @@ struct TrainOptions {
   TieBreak tie_break = TieBreak::kBytes;
   // A vocabulary to which merges are added, while its ids and merges stay.
   std::optional<BpeVocabulary> extend;
+  std::vector<std::string> vetoes;  // as for MakeVeto
   int threads = 1;
   uint64_t memory_bytes = 0;  // 0 means no limit
   // Word counts are spilled here. It is made if needed and removed at the end, but kept if a count with `resume` ends
@@ -54,7 +55,7 @@ struct TrainSummary {
 //
 // INVALID_ARGUMENT (BAD_REQUEST): vocab_size is below 256 + special tokens, or the extended vocabulary is larger
 // already; or a special token is empty or is the text of a byte. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
-// need more than memory_bytes; the message says how much. Else the errors of CountWords and MergeEngine.
+// need more than memory_bytes; the message says how much. Else the errors of CountWords MergeEngine and MakeVeto.
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer);
 
 }  // namespace cairn::corpus
