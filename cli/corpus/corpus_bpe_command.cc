@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -67,6 +69,12 @@ struct TrainArguments {
   std::string extend;
   std::string superwords_from;
   std::vector<std::string> vetoes;
+  std::vector<std::string> groups;
+  std::vector<std::string> development;
+  std::vector<std::string> ratios;
+  uint32_t together = 0;
+  uint32_t window = 0;
+  std::string alpha = "2";
 };
 
 std::string TokenizerJson(const TrainArguments& arguments) { return arguments.output + "/tokenizer.json"; }
@@ -117,12 +125,82 @@ absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
   return corpus::ScratchDirectoryFor(TokenizerJson(arguments));
 }
 
+absl::StatusOr<double> PositiveNumber(const std::string& flag, const std::string& text) {
+  double number = 0;
+  if (absl::SimpleAtod(text, &number) && std::isfinite(number) && number > 0) return number;
+  return MakeError(Reason::kBadRequest, absl::StrCat(flag, ": '", text, "' is no positive number"), {});
+}
+
+// Splits NAME=VALUE, the value of a flag.
+absl::StatusOr<std::pair<std::string, std::string>> NameAndValue(const std::string& flag, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) {
+    return std::pair(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return MakeError(Reason::kBadRequest, absl::StrCat(flag, " ", text, " has not the form NAME=VALUE"), {});
+}
+
+absl::Status AddGroups(const TrainArguments& arguments, corpus::TrainOptions& options) {
+  const auto find = [&](const std::string& name) {
+    return std::find_if(options.groups.begin(), options.groups.end(), [&](const auto& g) { return g.name == name; });
+  };
+  const auto of_group = [&](const std::string& flag,
+                            const std::string& text) -> absl::StatusOr<std::pair<size_t, std::string>> {
+    CAIRN_ASSIGN_OR_RETURN(const auto value, NameAndValue(flag, text));
+    const auto group = find(value.first);
+    if (group != options.groups.end())
+      return std::pair(static_cast<size_t>(group - options.groups.begin()), value.second);
+    return MakeError(Reason::kBadRequest, absl::StrCat(flag, " ", text, ": no --group has this name"), {});
+  };
+  for (const std::string& text : arguments.groups) {
+    CAIRN_ASSIGN_OR_RETURN(const auto value, NameAndValue("--group", text));
+    if (find(value.first) == options.groups.end()) options.groups.push_back({value.first, {}, {}});
+    CAIRN_ASSIGN_OR_RETURN(const auto files, FilesOf({value.second}));
+    auto& inputs = find(value.first)->inputs;
+    inputs.insert(inputs.end(), files.begin(), files.end());
+  }
+  for (const std::string& text : arguments.development) {
+    CAIRN_ASSIGN_OR_RETURN(const auto value, of_group("--development", text));
+    CAIRN_ASSIGN_OR_RETURN(const auto files, FilesOf({value.second}));
+    auto& inputs = options.groups[value.first].development;
+    inputs.insert(inputs.end(), files.begin(), files.end());
+  }
+  std::vector<double> ratios(options.groups.size());
+  for (const std::string& text : arguments.ratios) {
+    CAIRN_ASSIGN_OR_RETURN(const auto value, of_group("--ratio", text));
+    CAIRN_ASSIGN_OR_RETURN(ratios[value.first], PositiveNumber("--ratio", value.second));
+    options.parity.ratios = ratios;
+  }
+  if (!arguments.ratios.empty() && std::count(ratios.begin(), ratios.end(), 0.0) > 0) {
+    return MakeError(Reason::kBadRequest, "not all groups have a ratio", {{"next", "Give --ratio for all or none."}});
+  }
+  options.parity.together = arguments.together;
+  options.parity.window = arguments.window;
+  CAIRN_ASSIGN_OR_RETURN(options.parity.alpha, PositiveNumber("--alpha", arguments.alpha));
+  return absl::OkStatus();
+}
+
+std::vector<std::string> AllInputs(const corpus::TrainOptions& options) {
+  std::vector<std::string> all = options.inputs;
+  for (const corpus::TextGroup& group : options.groups) {
+    all.insert(all.end(), group.inputs.begin(), group.inputs.end());
+    all.insert(all.end(), group.development.begin(), group.development.end());
+  }
+  return all;
+}
+
 absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) {
   corpus::TrainOptions options;
   CAIRN_ASSIGN_OR_RETURN(const std::string parent, ParentOfCounts(arguments));
   CAIRN_ASSIGN_OR_RETURN(options.inputs, FilesOf(arguments.inputs));
-  const auto json_lines = static_cast<size_t>(std::count_if(options.inputs.begin(), options.inputs.end(), IsJsonLines));
-  if (!arguments.json_key.empty() || json_lines == options.inputs.size()) {
+  CAIRN_RETURN_IF_ERROR(AddGroups(arguments, options));
+  if (options.inputs.empty() == options.groups.empty()) {
+    return MakeError(Reason::kBadRequest, "the text is given either as INPUT or as --group",
+                     {{"option", "INPUT"}, {"next", "Give files, or --group NAME=PATH for each group."}});
+  }
+  const std::vector<std::string> inputs = AllInputs(options);
+  const auto json_lines = static_cast<size_t>(std::count_if(inputs.begin(), inputs.end(), IsJsonLines));
+  if (!arguments.json_key.empty() || json_lines == inputs.size()) {
     options.unit = corpus::TextUnit::kJson;
     options.json_key = arguments.json_key.empty() ? "text" : arguments.json_key;
     if (arguments.by_line) {
@@ -167,7 +245,7 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
     corpus::RemoveLeftDirectories(parent, prefix);
     options.work_directory = absl::StrCat(parent, "/", prefix, corpus::FreshHiddenToken());
   }
-  if (options.resume && std::count(options.inputs.begin(), options.inputs.end(), "-") > 0) {
+  if (options.resume && std::count(inputs.begin(), inputs.end(), "-") > 0) {
     return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file",
                      {{"next", "Write the input to a file and give that, or leave --resume out."}});
   }
@@ -200,7 +278,7 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   const auto start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::TrainSummary> trained;
   {
-    const uint64_t total = corpus::BytesOf(options.inputs);
+    const uint64_t total = corpus::BytesOf(AllInputs(options));
     const ProgressLine line([&] {
       if (merged > 0) return absl::StrCat("merging: ", merged.load(), " of ", options.vocab_size);
       return DescribeProgress("counting words", read, total, SecondsSince(start));
@@ -240,13 +318,11 @@ void AddTrain(Command bpe, CommandContext& context) {
   auto arguments = std::make_shared<TrainArguments>();
   Command command =
       bpe.AddCommand("train", "Learns a byte-level BPE vocabulary from text and writes it as a tokenizer");
-  command
-      .AddOption(
-          "INPUT", arguments->inputs,
-          "Text or JSON lines (.jsonl), perhaps with .gz, .xz or .zst, or .parquet, .arrow, .feather or .tar: files or "
-          "directories, also "
-          "s3://BUCKET/KEY, quoted patterns of those; - is standard input")
-      .Required();
+  command.AddOption(
+      "INPUT", arguments->inputs,
+      "Text or JSON lines (.jsonl), perhaps with .gz, .xz or .zst, or .parquet, .arrow, .feather or .tar: files or "
+      "directories, also "
+      "s3://BUCKET/KEY, quoted patterns of those; - is standard input");
   command
       .AddOption("--vocab-size", arguments->vocab_size,
                  "How many tokens the vocabulary has: 256 bytes, the merges and the special tokens together")
@@ -319,6 +395,33 @@ void AddTrain(Command bpe, CommandContext& context) {
           "A regular expression; a token in which it finds a match is not made. May be given several times. With "
           "--superwords-from the default refuses a blank behind a colon, and more than four words")
       .OneEachTime();
+  command
+      .AddOption("--group", arguments->groups,
+                 "NAME=PATH instead of INPUT: text of a group, as of a language. Merges are chosen so that the groups "
+                 "have equally many tokens. May be given several times, also for the same group")
+      .OneEachTime();
+  command
+      .AddOption("--development", arguments->development,
+                 "NAME=PATH: text of the same content in each group, in which the tokens are counted. The default is "
+                 "the text of --group")
+      .OneEachTime();
+  command
+      .AddOption("--ratio", arguments->ratios,
+                 "NAME=NUMBER: how many bytes a token of the group should have in proportion to other groups, instead "
+                 "of equally many tokens")
+      .OneEachTime();
+  command
+      .AddOption("--window", arguments->window,
+                 "With --group: a group that had too many of so many last merges has to wait. 0: none waits")
+      .ShowDefault();
+  command
+      .AddOption("--alpha", arguments->alpha,
+                 "With --window: too many are this many times the window divided by the number of groups")
+      .ShowDefault();
+  command
+      .AddOption("--global-merges", arguments->together,
+                 "With --group: so many merges are first chosen by all text together")
+      .ShowDefault();
   command.Footer(R"(Examples:
   cairn corpus bpe train corpus.txt --vocab-size 32768 --special-token '<|endoftext|>' --output tokenizer
   cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume

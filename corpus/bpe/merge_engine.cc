@@ -11,22 +11,32 @@
 namespace cairn::corpus {
 namespace {
 
-// Several threads are quicker than one if the words have this many bytes.
-constexpr uint64_t kTeamBytes = uint64_t{1} << 20;
+constexpr uint32_t kMostThreads = 16;
+constexpr uint32_t kProgressEvery = 64;  // merges
 
-MergeState::Options StateOptions(const MergeOptions& options) {
+}  // namespace
+
+MergeState::Options ToStateOptions(const MergeOptions& options) {
   const bool as_hugging_face = options.tie_break == TieBreak::kHuggingFace;
   return {.ties = as_hugging_face ? MergeState::Ties::kSmallestIds : MergeState::Ties::kGreatestBytes,
           .bytes_by_text = as_hugging_face,
           .min_frequency = options.min_frequency,
           .most_merges = options.wanted + static_cast<uint32_t>(options.first.size()),
-          .shards = std::clamp<uint32_t>(options.threads, 1, kMostMergeThreads),
+          .shards = std::clamp<uint32_t>(options.threads, 1, kMostThreads),
           .veto = options.veto};
 }
 
-}  // namespace
+uint64_t MadeFor(const MergeOptions& options, const MergeState& state) {
+  return options.tie_break == TieBreak::kBytes ? state.merges().size() : state.tokens().size() - 256;
+}
 
-MergeEngine::MergeEngine(MergeOptions options) : options_(std::move(options)), state_(StateOptions(options_)) {}
+absl::Status ReportProgress(const MergeOptions& options, const MergeState& state) {
+  const auto merges = static_cast<uint32_t>(state.merges().size());
+  if (!options.progress || merges % kProgressEvery != 0 || options.progress(merges)) return absl::OkStatus();
+  return MakeError(Reason::kInterrupted, "interrupted while pairs were merged");
+}
+
+MergeEngine::MergeEngine(MergeOptions options) : options_(std::move(options)), state_(ToStateOptions(options_)) {}
 
 size_t MergeEngine::shards() const { return state_.shards(); }
 absl::Status MergeEngine::AddWord(size_t shard, std::string_view word, uint64_t count) {
@@ -37,22 +47,16 @@ uint64_t MergeEngine::EstimatedBytes() const { return state_.EstimatedBytes(); }
 
 absl::StatusOr<MergeResult> MergeEngine::Run() {
   std::optional<StepTeam> team;
-  if (shards() > 1 && state_.word_bytes() >= kTeamBytes) {
+  if (shards() > 1 && state_.word_bytes() >= MergeState::kTeamBytes) {
     state_.UseTeam(&team.emplace(static_cast<uint32_t>(shards())));
   }
   CAIRN_RETURN_IF_ERROR(state_.Begin(options_.first));
-  const auto made = [&] {
-    return options_.tie_break == TieBreak::kBytes ? state_.merges().size() : state_.tokens().size() - 256;
-  };
   MergeState::Candidate best;
-  while (made() < options_.wanted) {
+  while (MadeFor(options_, state_) < options_.wanted) {
     CAIRN_ASSIGN_OR_RETURN(const bool found, state_.Next(best));
     if (!found) break;
     CAIRN_RETURN_IF_ERROR(state_.MergeBest(best));
-    const auto merges = static_cast<uint32_t>(state_.merges().size());
-    if (options_.progress && merges % kProgressEvery == 0 && !options_.progress(merges)) {
-      return MakeError(Reason::kInterrupted, "interrupted while pairs were merged");
-    }
+    CAIRN_RETURN_IF_ERROR(ReportProgress(options_, state_));
   }
   return state_.TakeResult();
 }

@@ -37,8 +37,11 @@ struct MergeOptions {
   std::function<bool(uint32_t)> progress;
 };
 
-constexpr uint32_t kMostMergeThreads = 16;
-constexpr uint32_t kProgressEvery = 64;  // merges
+// What the engines have in common. These return the options of a state; how many of the wanted ones are made; and
+// CANCELLED (INTERRUPTED), if `progress` says so.
+MergeState::Options ToStateOptions(const MergeOptions& options);
+uint64_t MadeFor(const MergeOptions& options, const MergeState& state);
+absl::Status ReportProgress(const MergeOptions& options, const MergeState& state);
 
 // Works once: call AddWord for every word, then Run. Not thread-safe, except that different threads may fill different
 // shards at the same time.

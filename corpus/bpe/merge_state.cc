@@ -50,6 +50,12 @@ uint64_t MergeState::EstimatedBytes() const {
   return bytes;
 }
 
+uint64_t MergeState::TextBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& shard : shards_) bytes += shard->text_bytes();
+  return bytes;
+}
+
 uint64_t MergeState::Tokens() const {
   uint64_t tokens = 0;
   for (const auto& shard : shards_) tokens += shard->Tokens();

@@ -65,8 +65,9 @@ class MergeState {
 
   // A pair that could merge next.
   struct Candidate {
-    uint64_t count;        // when it came onto the heap
-    uint64_t left_prefix;  // the left token's first bytes, big-endian, which settle most ties without a look at the rest
+    uint64_t count;  // when it came onto the heap
+    uint64_t
+        left_prefix;  // the left token's first bytes, big-endian, which settle most ties without a look at the rest
     uint32_t left;
     uint32_t right;
     uint32_t set;
@@ -78,11 +79,14 @@ class MergeState {
   size_t shards() const { return shards_.size(); }
   uint64_t word_bytes() const;
   uint64_t EstimatedBytes() const;
-  // Lets a team of as many threads as there are shards do the larger steps. It must outlive the state.
+  // Lets a team of as many threads as there are shards do the larger steps. It must outlive the state. One thread alone
+  // is quicker if the words have fewer than kTeamBytes.
+  static constexpr uint64_t kTeamBytes = uint64_t{1} << 20;
   void UseTeam(StepTeam* team) { team_ = team; }
 
   // Does `first`, pairs of token bytes, whatever their counts, and counts what then stands in the words. Must be called
-  // once, when all words are there. INVALID_ARGUMENT (BAD_TOKENIZER): `first` merges a token that no earlier merge made.
+  // once, when all words are there. INVALID_ARGUMENT (BAD_TOKENIZER): `first` merges a token that no earlier merge
+  // made.
   absl::Status Begin(const std::vector<std::pair<std::string, std::string>>& first);
   // Finds the pair that merges next; returns false if none is left that is frequent enough. Also fails as the veto.
   absl::StatusOr<bool> Next(Candidate& best);
@@ -91,7 +95,8 @@ class MergeState {
   // Merges any pair of tokens at all its places.
   absl::Status MergeAll(uint32_t left, uint32_t right);
 
-  // Returns how many tokens the words have (a word with count n counts n times).
+  // Return how many bytes and tokens the words have (a word with count n counts n times).
+  uint64_t TextBytes() const;
   uint64_t Tokens() const;
   // Returns how often the last merge was done.
   uint64_t merged() const;

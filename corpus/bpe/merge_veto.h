@@ -20,9 +20,10 @@ using MergeVeto = std::function<absl::StatusOr<bool>(std::string_view bytes)>;
 // from the veto: matching went beyond PCRE2's limits.
 absl::StatusOr<MergeVeto> MakeVeto(const std::vector<std::string>& patterns);
 
-// These are the second stage of SuperBPE (Liu, Hayase, Hofmann, Oh, Smith and Choi, "SuperBPE: Space Travel for Language
-// Models", COLM 2025), as its authors' scripts train it: text is no longer cut at blanks, only at numbers, at runs of
-// punctuation, and before the last of several blanks; and no token has a blank behind a colon, or more than four words.
+// These are the second stage of SuperBPE (Liu, Hayase, Hofmann, Oh, Smith and Choi, "SuperBPE: Space Travel for
+// Language Models", COLM 2025), as its authors' scripts train it: text is no longer cut at blanks, only at numbers, at
+// runs of punctuation, and before the last of several blanks; and no token has a blank behind a colon, or more than
+// four words.
 inline constexpr char kSuperwordPattern[] = R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S))";
 std::vector<std::string> SuperwordVetoes();
 

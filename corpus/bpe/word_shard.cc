@@ -314,6 +314,7 @@ void WordShard::Reserve(uint64_t words, uint64_t bytes) {
 }
 
 absl::Status WordShard::AddWord(std::string_view word, uint64_t count) {
+  text_bytes_ += word.size() * count;
   if (word.size() < 2) {  // there is nothing to merge
     single_bytes_ += count;
     return absl::OkStatus();

@@ -72,7 +72,8 @@ class WordShard {
 
   // Makes tokens of the bytes of all words, and does the merges of `first`. Must be called after all words were added.
   virtual void Arrange(const std::array<uint32_t, 256>& id_of_byte, const MergeSchedule& first) = 0;
-  // Returns how many tokens the words have (a word with count n counts n times).
+  // Return how many bytes and tokens the words have (a word with count n counts n times).
+  uint64_t text_bytes() const { return text_bytes_; }
   virtual uint64_t Tokens() const = 0;
   // Returns pairs of a count and the number of words with that count, by descending count.
   const std::vector<std::pair<uint64_t, uint64_t>>& counts() const { return counts_; }
@@ -160,7 +161,8 @@ class WordShard {
   Side left_, right_;
   uint64_t before_result_ = 0;
   uint64_t merged_ = 0;
-  uint64_t single_bytes_ = 0;  // words of one byte, which are not kept
+  uint64_t text_bytes_ = 0;
+  uint64_t single_bytes_ = 0;  // those of words of one byte, which are not kept
   absl::Status status_;
 };
 
