@@ -299,6 +299,7 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
                                          {"distinct_words", summary.count.distinct_words},
                                          {"input_bytes", summary.count.file_bytes},
                                          {"resumed", summary.count.resumed},
+                                         {"resumed_merges", summary.resumed_merges},
                                          {"spilled", summary.count.spilled},
                                          {"seconds", seconds}};
     absl::PrintF("%s\n", JsonText(json));
@@ -375,8 +376,9 @@ void AddTrain(Command bpe, CommandContext& context) {
   command.AddOption("--temp-dir", arguments->temp_dir,
                     "The directory for word counts on disk. The default is that of --output; if it is in an object "
                     "store, that of TMPDIR");
-  command.AddFlag("--resume", arguments->resume,
-                  "Keep the word counts on disk; if the run ends early, the same command continues from them");
+  command.AddFlag(
+      "--resume", arguments->resume,
+      "Keep the word counts and the merges on disk; if the run ends early, the same command continues from them");
   command
       .AddOption("--checkpoint-every", arguments->checkpoint_every,
                  "With --resume: save the counts each time this much more input has been read")

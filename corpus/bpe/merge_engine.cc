@@ -32,7 +32,9 @@ uint64_t MadeFor(const MergeOptions& options, const MergeState& state) {
 
 absl::Status ReportProgress(const MergeOptions& options, const MergeState& state) {
   const auto merges = static_cast<uint32_t>(state.merges().size());
-  if (!options.progress || merges % kProgressEvery != 0 || options.progress(merges)) return absl::OkStatus();
+  if (merges % kProgressEvery != 0) return absl::OkStatus();
+  if (options.checkpoint) CAIRN_RETURN_IF_ERROR(options.checkpoint(state));
+  if (!options.progress || options.progress(merges)) return absl::OkStatus();
   return MakeError(Reason::kInterrupted, "interrupted while pairs were merged");
 }
 

@@ -33,7 +33,9 @@ struct MergeOptions {
   std::vector<std::pair<std::string, std::string>> first;
   MergeVeto veto;        // no pair merges that it refuses, unless it is one of `first`
   uint32_t threads = 1;  // the number of threads that merge; the result does not depend on it
-  // Called now and then with the number of merges made. If it returns false, the run ends with CANCELLED (INTERRUPTED).
+  // Called now and then with the state, whose merges are those made so far. If it fails, so does the run.
+  std::function<absl::Status(const MergeState&)> checkpoint;
+  // Called as often with the number of merges made. If it returns false, the run ends with CANCELLED (INTERRUPTED).
   std::function<bool(uint32_t)> progress;
 };
 
@@ -41,7 +43,7 @@ struct MergeOptions {
 // CANCELLED (INTERRUPTED), if `progress` says so.
 MergeState::Options ToStateOptions(const MergeOptions& options);
 uint64_t MadeFor(const MergeOptions& options, const MergeState& state);
-absl::Status ReportProgress(const MergeOptions& options, const MergeState& state);
+absl::Status ReportProgress(const MergeOptions& options, const MergeState& state);  // also calls `checkpoint`
 
 // Works once: call AddWord for every word, then Run. Not thread-safe, except that different threads may fill different
 // shards at the same time.

@@ -1,5 +1,5 @@
-// Decides, in BPE training for several groups of text (languages, say), which pairs merge, so that no group ends up with
-// many more tokens than another.
+// Decides, in BPE training for several groups of text (languages, say), which pairs merge, so that no group ends up
+// with many more tokens than another.
 #ifndef CAIRN_CORPUS_BPE_PARITY_ENGINE_H_
 #define CAIRN_CORPUS_BPE_PARITY_ENGINE_H_
 

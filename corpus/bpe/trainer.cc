@@ -9,12 +9,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/file/unique_fd.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/count_record.h"
 #include "corpus/bpe/huge_pages.h"
+#include "corpus/bpe/merge_record.h"
 #include "corpus/bpe/merge_veto.h"
 #include "corpus/bpe/parity_engine.h"
 #include "corpus/bpe/word_runs.h"
@@ -190,11 +193,7 @@ class Counting {
     counting.directory = directory;
     counting.resume = options_.resume;
     counting.checkpoint_bytes = options_.checkpoint_bytes;
-    counting.settings = absl::StrCat(pretokenizer_.pattern(), "\n", static_cast<int>(options_.unit), "\n",
-                                     static_cast<int>(options_.invalid_utf8), "\n", options_.json_key);
-    for (const std::string& special : AllSpecials(options_)) {
-      absl::StrAppend(&counting.settings, "\n", special.size(), " ", special);
-    }
+    counting.settings = settings();
     if (options_.progress) {
       counting.progress = [this](uint64_t bytes) { return options_.progress("counting", summary_.file_bytes + bytes); };
     }
@@ -206,6 +205,16 @@ class Counting {
     summary_.resumed |= count.resumed;
     summary_.spilled |= count.spilled;
     return absl::OkStatus();
+  }
+
+  // Says on what the counts depend besides the inputs.
+  std::string settings() const {
+    std::string settings = absl::StrCat(pretokenizer_.pattern(), "\n", static_cast<int>(options_.unit), "\n",
+                                        static_cast<int>(options_.invalid_utf8), "\n", options_.json_key);
+    for (const std::string& special : AllSpecials(options_)) {
+      absl::StrAppend(&settings, "\n", special.size(), " ", special);
+    }
+    return settings;
   }
 
   // Describes all counts together.
@@ -227,9 +236,43 @@ absl::Status CheckMemory(const TrainOptions& options, const CountSummary& count,
                    FormatSize(static_cast<int64_t>(options.memory_bytes)), "; raise it, or train on a sample"));
 }
 
-absl::StatusOr<MergeResult> TrainTogether(const TrainOptions& options, const MergeOptions& merging,
-                                          Counting& counting) {
-  MergeEngine engine(merging);
+// Returns a digest of all on which the merges depend, but for their number.
+std::string MergeFingerprint(const TrainOptions& options, const MergeOptions& merging, const Counting& counting) {
+  Digester digester;
+  digester.Add("cairn bpe merges").Add(CountFingerprint(options.inputs, counting.settings()));
+  digester.Add(merging.min_frequency).Add(options.vetoes.size());
+  for (const std::string& veto : options.vetoes) digester.Add(veto);
+  digester.Add(merging.first.size());
+  for (const auto& [left, right] : merging.first) digester.Add(left).Add(right);
+  return DigestHex(digester.Finish());
+}
+
+// Makes merging begin after the merges of an earlier run, and record its own.
+size_t ResumeMerges(MergeRecord& record, MergeOptions& merging) {
+  const size_t room = merging.wanted - std::min<size_t>(merging.wanted, merging.first.size());
+  const size_t resumed = std::min(room, record.merges().size());
+  merging.first.insert(merging.first.end(), record.merges().begin(),
+                       record.merges().begin() + static_cast<ptrdiff_t>(resumed));
+  merging.checkpoint = [&record, recorded = merging.first.size()](const MergeState& state) mutable {
+    MergeRecord::Merges more;
+    for (; recorded < state.merges().size(); ++recorded) {
+      const Merge& merge = state.merges()[recorded];
+      more.emplace_back(state.tokens()[merge.left], state.tokens()[merge.right]);
+    }
+    return record.Append(more);
+  };
+  return resumed;
+}
+
+absl::StatusOr<MergeResult> TrainTogether(const TrainOptions& options, MergeOptions merging, Counting& counting,
+                                          size_t& resumed_merges) {
+  std::optional<MergeRecord> record;
+  if (options.resume && options.tie_break == TieBreak::kBytes) {
+    CAIRN_ASSIGN_OR_RETURN(record, MergeRecord::Open(absl::StrCat(options.work_directory, "/merges"),
+                                                     MergeFingerprint(options, merging, counting)));
+    resumed_merges = ResumeMerges(*record, merging);
+  }
+  MergeEngine engine(std::move(merging));
   CAIRN_RETURN_IF_ERROR(counting.Count(
       options.inputs, options.work_directory, engine.shards(),
       [&](size_t shard, uint64_t words, uint64_t bytes) { engine.Reserve(shard, words, bytes); },
@@ -285,9 +328,11 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   }
   const SpecialMatcher matcher(specials);
   Counting counting(options, pretokenizer, matcher);
-  CAIRN_ASSIGN_OR_RETURN(MergeResult result, options.groups.empty() ? TrainTogether(options, merging, counting)
-                                                                    : TrainByGroups(options, merging, counting));
-  TrainSummary summary = {Assemble(options, specials, std::move(result)), counting.summary()};
+  size_t resumed_merges = 0;
+  CAIRN_ASSIGN_OR_RETURN(MergeResult result, options.groups.empty()
+                                                 ? TrainTogether(options, merging, counting, resumed_merges)
+                                                 : TrainByGroups(options, merging, counting));
+  TrainSummary summary = {Assemble(options, specials, std::move(result)), counting.summary(), resumed_merges};
   summary.vocabulary.pattern = pretokenizer.pattern();
   summary.vocabulary.gpt2_pretokenizer = pretokenizer.is_gpt2();
   work.Finished();

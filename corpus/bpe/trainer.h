@@ -46,8 +46,9 @@ struct TrainOptions {
   std::vector<std::string> vetoes;  // as for MakeVeto
   int threads = 1;
   uint64_t memory_bytes = 0;  // 0 means no limit
-  // Word counts are spilled here. It is made if needed and removed at the end, but kept if a count with `resume` ends
-  // early.
+  // Word counts are spilled here. It is made if needed and removed at the end, but kept if a run with `resume` ends
+  // early. With TieBreak::kBytes and without groups, such a run also keeps its merges, so a later one does not have to
+  // find them again.
   std::string work_directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
@@ -60,6 +61,7 @@ struct TrainOptions {
 struct TrainSummary {
   BpeVocabulary vocabulary;
   CountSummary count;
+  size_t resumed_merges = 0;  // those that an earlier run had made
 };
 
 // Ids come in this order. TieBreak::kBytes: the 256 bytes, the merges, the special tokens. kHuggingFace: the special
