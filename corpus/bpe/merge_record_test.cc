@@ -1,7 +1,6 @@
 #include "corpus/bpe/merge_record.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <filesystem>
