@@ -103,8 +103,7 @@ absl::Status Compare(const CompareArguments& arguments, const CommandContext& co
   {
     const auto start = Clock::Real().SteadyNow();
     const ProgressLine line([&] {
-      return DescribeProgress("encoding", done + read, total,
-                              absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start));
+      return DescribeProgress("encoding", done + read, total, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start));
     });
     for (const std::string& name : arguments.tokenizers) {
       CAIRN_ASSIGN_OR_RETURN(const auto tokenizer, corpus::LoadTokenizer(name, load));
@@ -139,9 +138,10 @@ void AddCorpusBpeCompareCommand(Command bpe, CommandContext& context) {
                  "A directory, a tokenizer.json of any kind, a SentencePiece *.model, a *.tiktoken or a vocab.json")
       .Required();
   command
-      .AddOption("--text", arguments->texts,
-                 "NAME=PATH: a text, each line of which is encoded by itself; .gz, .xz and .zst are decompressed. May be "
-                 "given several times, also for the same name")
+      .AddOption(
+          "--text", arguments->texts,
+          "NAME=PATH: a text, each line of which is encoded by itself; .gz, .xz and .zst are decompressed. May be "
+          "given several times, also for the same name")
       .Required()
       .OneEachTime();
   command.AddOption("--html", arguments->html, "Also write the comparison as a page with charts to this file");

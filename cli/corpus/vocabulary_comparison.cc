@@ -98,8 +98,8 @@ std::string Chart(const std::vector<std::string>& labels, const std::vector<Voca
     for (size_t i = 0; i < labels.size(); ++i) most = std::max(most, value(vocabulary, i));
   }
   const int height = static_cast<int>(labels.size()) * group;
-  std::string svg = absl::StrFormat(R"(<svg viewBox="0 0 %d %d" role="img" aria-label="%s">)", kWidth, height,
-                                    Escaped(title));
+  std::string svg =
+      absl::StrFormat(R"(<svg viewBox="0 0 %d %d" role="img" aria-label="%s">)", kWidth, height, Escaped(title));
   for (size_t i = 0; i < labels.size(); ++i) {
     const int top = static_cast<int>(i) * group;
     std::string label = labels[i];
@@ -111,9 +111,10 @@ std::string Chart(const std::vector<std::string>& labels, const std::vector<Voca
       const double width = most == 0 ? 0 : number / most * (kWidth - kLabel - kValue);
       const int y = top + static_cast<int>(v) * kBar;
       const std::string shown = format(number);
-      absl::StrAppendFormat(&svg, R"(<g><title>%s, %s: %s</title><rect class="c%d" x="%d" y="%d" width="%.1f" height="%d"/>)",
-                            Escaped(ShortName(vocabularies[v].name)), Escaped(labels[i]), shown, v % kColours, kLabel, y,
-                            width, kBar - 3);
+      absl::StrAppendFormat(&svg,
+                            R"(<g><title>%s, %s: %s</title><rect class="c%d" x="%d" y="%d" width="%.1f" height="%d"/>)",
+                            Escaped(ShortName(vocabularies[v].name)), Escaped(labels[i]), shown, v % kColours, kLabel,
+                            y, width, kBar - 3);
       absl::StrAppendFormat(&svg, R"(<text class="value" x="%.1f" y="%d">%s</text></g>)", kLabel + width + 6,
                             y + kTextBase - 1, shown);
     }
@@ -128,7 +129,8 @@ std::string Chart(const std::vector<std::string>& labels, const std::vector<Voca
 size_t Vocabulary::Unused() const {
   size_t used = 0;
   for (size_t id = 0; id < tokens; ++id) {
-    used += std::any_of(measures.begin(), measures.end(), [&](const auto& m) { return id < m.used.size() && m.used[id]; });
+    used +=
+        std::any_of(measures.begin(), measures.end(), [&](const auto& m) { return id < m.used.size() && m.used[id]; });
   }
   return tokens - used;
 }

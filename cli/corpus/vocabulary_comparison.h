@@ -14,9 +14,9 @@ namespace cairn::cli {
 struct VocabularyComparison {
   struct Vocabulary {
     std::string name;
-    size_t tokens = 0;                           // in the vocabulary
-    std::vector<corpus::TextMeasure> measures;   // by text
-    std::vector<std::string> longest;            // the texts of the longest tokens; empty if they are not known
+    size_t tokens = 0;                          // in the vocabulary
+    std::vector<corpus::TextMeasure> measures;  // by text
+    std::vector<std::string> longest;           // the texts of the longest tokens; empty if they are not known
 
     // Returns how many tokens stand in none of the texts.
     size_t Unused() const;
@@ -30,8 +30,8 @@ struct VocabularyComparison {
 // Returns two tables for a terminal: of texts by vocabularies, and of the vocabularies.
 std::string ComparisonTables(const VocabularyComparison& comparison);
 nlohmann::ordered_json ComparisonJson(const VocabularyComparison& comparison);
-// Returns a page that needs no other file: charts in SVG, and the numbers as tables. It follows the reader's choice of a
-// light or a dark page. Any name may hold any bytes.
+// Returns a page that needs no other file: charts in SVG, and the numbers as tables. It follows the reader's choice of
+// a light or a dark page. Any name may hold any bytes.
 std::string ComparisonPage(const VocabularyComparison& comparison);
 
 }  // namespace cairn::cli
