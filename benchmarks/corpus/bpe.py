@@ -5,9 +5,9 @@
     benchmarks/corpus/bpe.py encode --bytes 100000000 --rounds 3
 
 Needs Python with tokenizers, rustbpe and ffbpe (pip), and CAIRN_BIN_DIR (default: dist/bin). Each measurement is a
-process of its own; what is reported of it: wall seconds (that Python's import does not count in), CPU seconds of all threads, and
-the largest resident size. On a machine that does other work at the same time only the CPU seconds mean something. With
---input FILE real text is used instead of the generated one.
+process of its own; what is reported of it: wall seconds (that Python's import does not count in), CPU seconds of all
+threads, and the largest resident size. On a machine that does other work at the same time only the CPU seconds mean
+something. With --input FILE real text is used instead of the generated one.
 """
 import argparse
 import json
@@ -146,8 +146,8 @@ def train(arguments, directory):
         same = mine["merges"] == peer["merges"] and mine["vocab"] == peer["vocab"]
         print("merges and ids equal Hugging Face's:", "yes" if same else "NO")
     if "ffbpe" in competitors:
-        lines = [line.split(" ") for line in ff.read_text().split("\n")]
-        report("ffbpe", mine["merges"], [line for line in lines if len(line) == 2 and line[0] != "#version:"])
+        lines = [line.split(" ") for line in ff.read_text().split("\n")]  # "left right => count"
+        report("ffbpe", mine["merges"], [line[:2] for line in lines if len(line) == 4])
     if "rustbpe" in competitors:
         lines = [line.split() for line in rust.read_text().splitlines()]
         report("rustbpe", mine["merges"], [[printable(left), printable(right)] for left, right in lines])
