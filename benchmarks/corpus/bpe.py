@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""BPE training and encoding against Hugging Face tokenizers and rustbpe, interleaved, medians of ratios.
+"""BPE training and encoding against Hugging Face tokenizers, rustbpe and ffbpe, interleaved, medians of ratios.
 
     benchmarks/corpus/bpe.py train --bytes 300000000 --vocab-size 32768 --rounds 3
     benchmarks/corpus/bpe.py encode --bytes 100000000 --rounds 3
 
-Needs Python with tokenizers and rustbpe (pip), and CAIRN_BIN_DIR (default: dist/bin). Each measurement is a process of
-its own; what is reported of it: wall seconds (that Python's import does not count in), CPU seconds of all threads, and
-the largest resident size. On a machine that does other work at the same time only the CPU seconds mean something. With
---input FILE real text is used instead of the generated one.
+Needs Python with tokenizers, rustbpe and ffbpe (pip), and CAIRN_BIN_DIR (default: dist/bin). Each measurement is a
+process of its own; what is reported of it: wall seconds (that Python's import does not count in), CPU seconds of all
+threads, and the largest resident size. On a machine that does other work at the same time only the CPU seconds mean
+something. With --input FILE real text is used instead of the generated one.
 """
 import argparse
 import json
@@ -40,6 +40,29 @@ t = rustbpe.Tokenizer()
 begin = time.monotonic()
 t.train_from_iterator(open(sys.argv[1], newline="\\n"), int(sys.argv[2]), pattern=pattern)
 print(time.monotonic() - begin)
+# It writes no merges. A token is that of the two parts into which the tokens before it cut it.
+ranks = {bytes(token): rank for token, rank in t.get_mergeable_ranks()}
+with open(sys.argv[3], "w") as out:
+    for token, own in sorted(ranks.items(), key=lambda item: item[1]):
+        parts = [token[i : i + 1] for i in range(len(token))]
+        rank = lambda i: ranks.get(parts[i] + parts[i + 1], 1 << 40)
+        while len(parts) > 2:
+            best = min(range(len(parts) - 1), key=rank)
+            parts[best : best + 2] = [parts[best] + parts[best + 1]]
+        if len(parts) == 2:
+            print(parts[0].hex(), parts[1].hex(), file=out)
+"""
+FFBPE_TRAIN = """
+import sys, time, ffbpe
+pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+begin = time.monotonic()
+counter = ffbpe.PreTokenizer([], pat_str=pattern).word_counter()
+counter.add_source(open(sys.argv[1], newline="\\n"))
+trainer = ffbpe.BpeTrainer([], initial_alphabet="byte_level", tie_break="smallest_pair_id")
+trainer.add_word_counter(counter)
+trainer.train(int(sys.argv[2]))
+print(time.monotonic() - begin)
+trainer.validate_model().save_merges_txt(sys.argv[3])
 """
 HF_ENCODE = """
 import sys, time
@@ -104,20 +127,50 @@ def corpus(arguments, directory):
 def train(arguments, directory):
     text = corpus(arguments, directory)
     ours, theirs = directory / "ours", directory / "hf.json"
+    rust, ff = directory / "rustbpe.txt", directory / "ffbpe.txt"
     command = [CAIRN, "corpus", "bpe", "train", text, "--vocab-size", arguments.vocab_size, "--output", ours]
     command += ["--threads", arguments.threads, "--tie-break", "huggingface", "--by-line"]
     python = [sys.executable, "-c"]
     competitors = {
         "cairn": (command, False),
         "hf": ([*python, HF_TRAIN, text, arguments.vocab_size, theirs], True),
-        "rustbpe": ([*python, RUSTBPE_TRAIN, text, arguments.vocab_size], True),
+        "rustbpe": ([*python, RUSTBPE_TRAIN, text, arguments.vocab_size, rust], True),
+        "ffbpe": ([*python, FFBPE_TRAIN, text, arguments.vocab_size, ff], True),
     }
+    competitors = {name: one for name, one in competitors.items() if name == "cairn" or name in arguments.peers}
     rounds(competitors, arguments.rounds, arguments.threads)
     mine = json.loads((ours / "tokenizer.json").read_text())["model"]
-    peer = json.loads(theirs.read_text())["model"]
-    same = mine["merges"] == peer["merges"] and mine["vocab"] == peer["vocab"]
-    print("merges and ids equal Hugging Face's:", "yes" if same else "NO")
+    same = True
+    if "hf" in competitors:
+        peer = json.loads(theirs.read_text())["model"]
+        same = mine["merges"] == peer["merges"] and mine["vocab"] == peer["vocab"]
+        print("merges and ids equal Hugging Face's:", "yes" if same else "NO")
+    if "ffbpe" in competitors:
+        lines = [line.split(" ") for line in ff.read_text().split("\n")]  # "left right => count"
+        report("ffbpe", mine["merges"], [line[:2] for line in lines if len(line) == 4])
+    if "rustbpe" in competitors:
+        lines = [line.split() for line in rust.read_text().splitlines()]
+        report("rustbpe", mine["merges"], [[printable(left), printable(right)] for left, right in lines])
     return same
+
+
+def printable(token):
+    """Writes the bytes of a token, given in hexadecimal digits, in the byte-level alphabet."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [b for b in range(256) if b not in shown]
+    return "".join(chr(b) if b in shown else chr(256 + hidden.index(b)) for b in bytes.fromhex(token))
+
+
+def report(name, ours, theirs):
+    """Prints whether a peer makes the same merges, and how many are in common: of equally frequent pairs it may take
+    another one."""
+    differ = (i for i, (a, b) in enumerate(zip(ours, theirs)) if list(a) != list(b))
+    first = next(differ, min(len(ours), len(theirs)))
+    common = len({tuple(a) for a in ours} & {tuple(b) for b in theirs})
+    if first == len(ours) == len(theirs):
+        print(f"merges equal {name}'s: yes")
+    else:
+        print(f"merges equal {name}'s: the first {first}; of {len(ours)}, {common} are among its {len(theirs)}")
 
 
 def encode(arguments, directory):
@@ -143,6 +196,7 @@ def main():
     parser.add_argument("--input", help="real text instead")
     parser.add_argument("--vocab-size", type=int, default=32768)
     parser.add_argument("--tokenizer", help="encode: a published tokenizer.json instead of one trained on the text")
+    parser.add_argument("--peers", nargs="*", default=["hf", "rustbpe", "ffbpe"], help="train: against which")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)

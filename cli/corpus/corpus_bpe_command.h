@@ -1,4 +1,4 @@
-// Declares `cairn corpus bpe`, which trains a byte-level BPE vocabulary or encodes text with one.
+// Declares `cairn corpus bpe`, which trains a byte-level BPE vocabulary, encodes text and compares tokenizers.
 #ifndef CAIRN_CLI_CORPUS_CORPUS_BPE_COMMAND_H_
 #define CAIRN_CLI_CORPUS_CORPUS_BPE_COMMAND_H_
 

@@ -1,10 +1,7 @@
 // Decides, in BPE training, which pairs merge and in which order.
 //
 // It computes algorithm 1 of Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units"
-// (ACL 2016), incrementally. Every pair has its count and a list of the places where it stood when it came into being.
-// A merge visits only its own places, and adds up per neighbour what it does to neighbouring pairs before it changes
-// their counts. The next pair comes from a heap, whose stale entries are corrected when they come to the top. The words
-// are in shards that work side by side on each merge (word_shard.h); the counts are in one place.
+// (ACL 2016), incrementally (merge_state.h).
 #ifndef CAIRN_CORPUS_BPE_MERGE_ENGINE_H_
 #define CAIRN_CORPUS_BPE_MERGE_ENGINE_H_
 
@@ -17,26 +14,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "corpus/bpe/merge_state.h"
+#include "corpus/bpe/merge_veto.h"
 
 namespace cairn::corpus {
 
 enum class TieBreak {
   kBytes,        // of equally frequent pairs, the greatest (left bytes, right bytes) merges first
   kHuggingFace,  // the smallest (left id, right id) merges first; the rest too is as in tokenizers' BpeTrainer
-};
-
-struct Merge {
-  uint32_t left;
-  uint32_t right;
-  uint32_t result;
-};
-
-struct MergeResult {
-  // The bytes of every token by internal id: first the 256 single bytes (kBytes: in byte order; kHuggingFace: in the
-  // order of their printable characters), then new tokens in the order in which they were made.
-  std::vector<std::string> tokens;
-  // The merges in order. Two merges can make the same string, which is then one token.
-  std::vector<Merge> merges;
 };
 
 struct MergeOptions {
@@ -46,17 +31,25 @@ struct MergeOptions {
   uint32_t wanted = 0;
   // Merges that are done first, whatever their counts, as pairs of token bytes. They extend an existing vocabulary.
   std::vector<std::pair<std::string, std::string>> first;
+  MergeVeto veto;        // no pair merges that it refuses, unless it is one of `first`
   uint32_t threads = 1;  // the number of threads that merge; the result does not depend on it
-  // Called now and then with the number of merges made. If it returns false, the run ends with CANCELLED (INTERRUPTED).
+  // Called now and then with the state, whose merges are those made so far. If it fails, so does the run.
+  std::function<absl::Status(const MergeState&)> checkpoint;
+  // Called as often with the number of merges made. If it returns false, the run ends with CANCELLED (INTERRUPTED).
   std::function<bool(uint32_t)> progress;
 };
+
+// What the engines have in common. These return the options of a state; how many of the wanted ones are made; and
+// CANCELLED (INTERRUPTED), if `progress` says so.
+MergeState::Options ToStateOptions(const MergeOptions& options);
+uint64_t MadeFor(const MergeOptions& options, const MergeState& state);
+absl::Status ReportProgress(const MergeOptions& options, const MergeState& state);  // also calls `checkpoint`
 
 // Works once: call AddWord for every word, then Run. Not thread-safe, except that different threads may fill different
 // shards at the same time.
 class MergeEngine {
  public:
-  MergeEngine(MergeOptions options);
-  ~MergeEngine();
+  explicit MergeEngine(MergeOptions options);
   MergeEngine(const MergeEngine&) = delete;
   MergeEngine& operator=(const MergeEngine&) = delete;
 
@@ -75,12 +68,12 @@ class MergeEngine {
   uint64_t EstimatedBytes() const;
 
   // INVALID_ARGUMENT (BAD_TOKENIZER): `first` merges a token that no earlier merge made.
-  // CANCELLED (INTERRUPTED).
+  // CANCELLED (INTERRUPTED). Else the errors of the veto.
   absl::StatusOr<MergeResult> Run();
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  const MergeOptions options_;
+  MergeState state_;
 };
 
 }  // namespace cairn::corpus

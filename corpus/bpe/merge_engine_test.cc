@@ -42,24 +42,28 @@ Pairs Merges(const Words& words, uint32_t wanted, uint64_t min_frequency = 1, Pa
   return PairsOf(*result);
 }
 
-// Counts every pair anew for every merge.
-Pairs Oracle(const Words& words, uint32_t wanted, uint64_t min_frequency = 1) {
+// Counts every pair anew for every merge, after the `first` ones. What has a `refused` letter does not merge.
+Pairs Oracle(const Words& words, uint32_t wanted, uint64_t min_frequency = 1, const Pairs& first = {},
+             char refused = 0) {
   std::vector<std::pair<std::vector<std::string>, uint64_t>> texts;
   for (const auto& [word, count] : words) {
     auto& parts = texts.emplace_back(std::vector<std::string>{}, count).first;
     for (const char c : word) parts.emplace_back(1, c);
   }
   Pairs merges;
-  while (merges.size() < wanted) {
+  while (merges.size() < std::max<size_t>(wanted, first.size())) {
     std::map<std::pair<std::string, std::string>, uint64_t> counts;
     for (const auto& [parts, count] : texts) {
-      for (size_t i = 0; i + 1 < parts.size(); ++i) counts[{parts[i], parts[i + 1]}] += count;
+      for (size_t i = 0; i + 1 < parts.size(); ++i) {
+        if ((parts[i] + parts[i + 1]).find(refused) == std::string::npos) counts[{parts[i], parts[i + 1]}] += count;
+      }
     }
     // The map ascends, so the last of equal ones is the greatest pair.
     const auto best = std::max_element(counts.begin(), counts.end(),
                                        [](const auto& a, const auto& b) { return a.second <= b.second; });
-    if (best == counts.end() || best->second < min_frequency) break;
-    const auto [left, right] = best->first;
+    const bool is_first = merges.size() < first.size();
+    if (!is_first && (best == counts.end() || best->second < min_frequency)) break;
+    const auto [left, right] = is_first ? first[merges.size()] : best->first;
     merges.emplace_back(left, right);
     for (auto& [parts, count] : texts) {
       std::vector<std::string> merged;
@@ -164,6 +168,34 @@ TEST(MergeEngine, Merge_FirstMergesAreGiven_GoesOnAsIfItHadMadeThem) {
   }
   const auto bad = Train({{"ab", 1}}, {.wanted = 3, .first = {{"xy", "z"}}});
   EXPECT_TRUE(HasReason(bad.status(), Reason::kBadTokenizer)) << bad.status();
+}
+
+// The first merges come from other words, so they do not fit these: some have no place, some make a token again.
+TEST(MergeEngine, Merge_FirstMergesOfOtherWords_AreDoneInTheirOrder) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 200; ++i) {
+    const int letters = 1 + static_cast<int>(random() % 4);
+    const Pairs first = Oracle(RandomWords(random, letters, 20, 12), 1 + static_cast<uint32_t>(random() % 30));
+    const Words words = RandomWords(random, letters, 30, 40);
+    const uint64_t minimum = 1 + random() % 3;
+    ASSERT_EQ(Merges(words, 60, minimum, first), Oracle(words, 60, minimum, first)) << "seed step " << i;
+  }
+}
+
+TEST(MergeEngine, Merge_Veto_LeavesThePairApart) {
+  std::mt19937_64 random(8);
+  for (int i = 0; i < 100; ++i) {
+    const Words words = RandomWords(random, 4, 30, 12);
+    const auto result = Train(words, {.wanted = 60, .veto = [](std::string_view bytes) -> absl::StatusOr<bool> {
+                                        return bytes.find('c') != std::string_view::npos;
+                                      }});
+    ASSERT_TRUE(result.ok());
+    ASSERT_EQ(PairsOf(*result), Oracle(words, 60, 1, {}, 'c')) << "seed step " << i;
+  }
+  const auto failed =
+      Train({{"ab", 1}},
+            {.wanted = 1, .veto = [](std::string_view) -> absl::StatusOr<bool> { return absl::InternalError("no"); }});
+  EXPECT_EQ(failed.status(), absl::InternalError("no"));
 }
 
 TEST(MergeEngine, Merge_HuggingFaceTies_GoToTheSmallestIds) {

@@ -9,12 +9,17 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/file/unique_fd.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/count_record.h"
 #include "corpus/bpe/huge_pages.h"
+#include "corpus/bpe/merge_record.h"
+#include "corpus/bpe/merge_veto.h"
+#include "corpus/bpe/parity_engine.h"
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/hidden_file.h"
@@ -40,6 +45,28 @@ std::vector<std::string> AllSpecials(const TrainOptions& options) {
   return specials;
 }
 
+absl::Status CheckGroups(const TrainOptions& options) {
+  const auto bad = [](const std::string& what, const std::string& next) {
+    return MakeError(Reason::kBadRequest, what, {{"next", next}});
+  };
+  const std::vector<TextGroup>& groups = options.groups;
+  const std::vector<double>& ratios = options.parity.ratios;
+  for (const TextGroup& group : groups) {
+    if (group.inputs.empty()) return bad(absl::StrCat("the group ", group.name, " has no text"), "Give it --group.");
+    if (group.development.empty() != groups.front().development.empty()) {
+      const TextGroup& without = group.development.empty() ? group : groups.front();
+      return bad(absl::StrCat("the group ", without.name, " has no development text, but others have"),
+                 "Give --development for all groups or for none.");
+    }
+  }
+  if (ratios.empty()) return absl::OkStatus();
+  if (ratios.size() != groups.size()) return bad("not all groups have a ratio", "Give --ratio for all groups or none.");
+  if (!groups.front().development.empty()) {
+    return bad("ratios are for groups without development text", "Leave out --ratio or --development.");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Check(const TrainOptions& options, const std::vector<std::string>& specials) {
   for (const std::string& special : specials) {
     if (special.empty()) return MakeError(Reason::kBadRequest, "a special token is empty");
@@ -54,6 +81,7 @@ absl::Status Check(const TrainOptions& options, const std::vector<std::string>& 
     return MakeError(Reason::kBadRequest, absl::StrCat("--vocab-size ", options.vocab_size, " is below 256 bytes + ",
                                                        specials.size(), " special tokens = ", least));
   }
+  CAIRN_RETURN_IF_ERROR(CheckGroups(options));
   if (!options.extend) return absl::OkStatus();
   const uint64_t grown = options.extend->tokens.size() + specials.size() -
                          static_cast<size_t>(std::count_if(options.extend->tokens.begin(), options.extend->tokens.end(),
@@ -141,6 +169,140 @@ class WorkDirectory {
   bool keep_;
 };
 
+// Counts the words of inputs, one after the other, with the same options.
+class Counting {
+ public:
+  Counting(const TrainOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
+      : options_(options), pretokenizer_(pretokenizer), specials_(specials) {}
+
+  absl::Status Count(const std::vector<std::string>& inputs, const std::string& directory, size_t parts,
+                     std::function<void(size_t, uint64_t, uint64_t)> expect, const WordVisitor& visit) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) return OutputError("create", directory, error.value());
+    CountOptions counting;
+    counting.blocks.inputs = inputs;
+    counting.blocks.unit = options_.unit;
+    counting.blocks.invalid_utf8 = options_.invalid_utf8;
+    counting.blocks.stop = options_.stop;
+    if (options_.unit == TextUnit::kJson) counting.blocks.columns = {options_.json_key};
+    counting.blocks.table_readers = TableReadersFor(options_.threads);
+    counting.json_key = options_.json_key;
+    counting.threads = options_.threads;
+    counting.memory_bytes = options_.memory_bytes / 2;  // the other half is for the blocks and the engine
+    counting.directory = directory;
+    counting.resume = options_.resume;
+    counting.checkpoint_bytes = options_.checkpoint_bytes;
+    counting.settings = settings();
+    if (options_.progress) {
+      counting.progress = [this](uint64_t bytes) { return options_.progress("counting", summary_.file_bytes + bytes); };
+    }
+    counting.parts = parts;
+    counting.expect = std::move(expect);
+    CAIRN_ASSIGN_OR_RETURN(const CountSummary count, CountWords(counting, pretokenizer_, specials_, visit));
+    summary_.file_bytes += count.file_bytes;
+    summary_.distinct_words += count.distinct_words;
+    summary_.resumed |= count.resumed;
+    summary_.spilled |= count.spilled;
+    return absl::OkStatus();
+  }
+
+  // Says on what the counts depend besides the inputs.
+  std::string settings() const {
+    std::string settings = absl::StrCat(pretokenizer_.pattern(), "\n", static_cast<int>(options_.unit), "\n",
+                                        static_cast<int>(options_.invalid_utf8), "\n", options_.json_key);
+    for (const std::string& special : AllSpecials(options_)) {
+      absl::StrAppend(&settings, "\n", special.size(), " ", special);
+    }
+    return settings;
+  }
+
+  // Describes all counts together.
+  const CountSummary& summary() const { return summary_; }
+
+ private:
+  const TrainOptions& options_;
+  const Pretokenizer& pretokenizer_;
+  const SpecialMatcher& specials_;
+  CountSummary summary_;
+};
+
+absl::Status CheckMemory(const TrainOptions& options, const CountSummary& count, uint64_t needed) {
+  if (options.memory_bytes == 0 || needed <= options.memory_bytes) return absl::OkStatus();
+  return MakeError(
+      Reason::kMemoryLimit,
+      absl::StrCat("merging the ", count.distinct_words, " distinct words takes about ",
+                   FormatSize(static_cast<int64_t>(needed)), ", more than --memory ",
+                   FormatSize(static_cast<int64_t>(options.memory_bytes)), "; raise it, or train on a sample"));
+}
+
+// Returns a digest of all on which the merges depend, but for their number.
+std::string MergeFingerprint(const TrainOptions& options, const MergeOptions& merging, const Counting& counting) {
+  Digester digester;
+  digester.Add("cairn bpe merges").Add(CountFingerprint(options.inputs, counting.settings()));
+  digester.Add(merging.min_frequency).Add(options.vetoes.size());
+  for (const std::string& veto : options.vetoes) digester.Add(veto);
+  digester.Add(merging.first.size());
+  for (const auto& [left, right] : merging.first) digester.Add(left).Add(right);
+  return DigestHex(digester.Finish());
+}
+
+// Makes merging begin after the merges of an earlier run, and record its own.
+size_t ResumeMerges(MergeRecord& record, MergeOptions& merging) {
+  const size_t room = merging.wanted - std::min<size_t>(merging.wanted, merging.first.size());
+  const size_t resumed = std::min(room, record.merges().size());
+  merging.first.insert(merging.first.end(), record.merges().begin(),
+                       record.merges().begin() + static_cast<ptrdiff_t>(resumed));
+  merging.checkpoint = [&record, recorded = merging.first.size()](const MergeState& state) mutable {
+    MergeRecord::Merges more;
+    for (; recorded < state.merges().size(); ++recorded) {
+      const Merge& merge = state.merges()[recorded];
+      more.emplace_back(state.tokens()[merge.left], state.tokens()[merge.right]);
+    }
+    return record.Append(more);
+  };
+  return resumed;
+}
+
+absl::StatusOr<MergeResult> TrainTogether(const TrainOptions& options, MergeOptions merging, Counting& counting,
+                                          size_t& resumed_merges) {
+  std::optional<MergeRecord> record;
+  if (options.resume && options.tie_break == TieBreak::kBytes) {
+    CAIRN_ASSIGN_OR_RETURN(record, MergeRecord::Open(absl::StrCat(options.work_directory, "/merges"),
+                                                     MergeFingerprint(options, merging, counting)));
+    resumed_merges = ResumeMerges(*record, merging);
+  }
+  MergeEngine engine(std::move(merging));
+  CAIRN_RETURN_IF_ERROR(counting.Count(
+      options.inputs, options.work_directory, engine.shards(),
+      [&](size_t shard, uint64_t words, uint64_t bytes) { engine.Reserve(shard, words, bytes); },
+      [&](size_t shard, std::string_view word, uint64_t times) { return engine.AddWord(shard, word, times); }));
+  CAIRN_RETURN_IF_ERROR(CheckMemory(options, counting.summary(), engine.EstimatedBytes()));
+  return engine.Run();
+}
+
+absl::StatusOr<MergeResult> TrainByGroups(const TrainOptions& options, const MergeOptions& merging,
+                                          Counting& counting) {
+  const bool development = !options.groups.front().development.empty();
+  ParityEngine engine(merging, options.parity, options.groups.size(), development);
+  for (size_t group = 0; group < options.groups.size(); ++group) {
+    const auto count = [&](ParityEngine::Use use, const std::vector<std::string>& inputs, const char* name) {
+      return counting.Count(
+          inputs, absl::StrCat(options.work_directory, "/", name, "-", group), engine.shards(),
+          [&](size_t shard, uint64_t words, uint64_t bytes) { engine.Reserve(group, use, shard, words, bytes); },
+          [&](size_t shard, std::string_view word, uint64_t times) {
+            return engine.AddWord(group, use, shard, word, times);
+          });
+    };
+    CAIRN_RETURN_IF_ERROR(count(ParityEngine::Use::kWords, options.groups[group].inputs, "words"));
+    if (!development) continue;
+    CAIRN_RETURN_IF_ERROR(
+        count(ParityEngine::Use::kDevelopmentWords, options.groups[group].development, "development"));
+  }
+  CAIRN_RETURN_IF_ERROR(CheckMemory(options, counting.summary(), engine.EstimatedBytes()));
+  return engine.Run();
+}
+
 }  // namespace
 
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer) {
@@ -154,6 +316,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   merging.tie_break = options.tie_break;
   merging.min_frequency = std::max<uint64_t>(options.min_frequency, 1);
   merging.wanted = options.vocab_size - kBytes - static_cast<uint32_t>(specials.size());
+  CAIRN_ASSIGN_OR_RETURN(merging.veto, MakeVeto(options.vetoes));
   merging.threads = static_cast<uint32_t>(options.threads);
   if (options.extend) {
     for (const auto& [left, right] : options.extend->merges) {
@@ -163,44 +326,13 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   if (options.progress) {
     merging.progress = [&](uint32_t merges) { return options.progress("merging", merges); };
   }
-  MergeEngine engine(merging);
-
-  CountOptions counting;
-  counting.blocks.inputs = options.inputs;
-  counting.blocks.unit = options.unit;
-  counting.blocks.invalid_utf8 = options.invalid_utf8;
-  counting.blocks.stop = options.stop;
-  if (options.unit == TextUnit::kJson) counting.blocks.columns = {options.json_key};
-  counting.blocks.table_readers = TableReadersFor(options.threads);
-  counting.json_key = options.json_key;
-  counting.threads = options.threads;
-  counting.memory_bytes = options.memory_bytes / 2;  // the other half is for the blocks and the engine
-  counting.directory = options.work_directory;
-  counting.resume = options.resume;
-  counting.checkpoint_bytes = options.checkpoint_bytes;
-  counting.settings = absl::StrCat(pretokenizer.pattern(), "\n", static_cast<int>(options.unit), "\n",
-                                   static_cast<int>(options.invalid_utf8), "\n", options.json_key);
-  for (const std::string& special : specials) absl::StrAppend(&counting.settings, "\n", special.size(), " ", special);
-  if (options.progress) {
-    counting.progress = [&](uint64_t bytes) { return options.progress("counting", bytes); };
-  }
-  counting.parts = engine.shards();
-  counting.expect = [&](size_t part, uint64_t words, uint64_t bytes) { engine.Reserve(part, words, bytes); };
   const SpecialMatcher matcher(specials);
-  CAIRN_ASSIGN_OR_RETURN(CountSummary count, CountWords(counting, pretokenizer, matcher,
-                                                        [&](size_t part, std::string_view word, uint64_t times) {
-                                                          return engine.AddWord(part, word, times);
-                                                        }));
-  const uint64_t needed = engine.EstimatedBytes();
-  if (options.memory_bytes > 0 && needed > options.memory_bytes) {
-    return MakeError(
-        Reason::kMemoryLimit,
-        absl::StrCat("merging the ", count.distinct_words, " distinct words takes about ",
-                     FormatSize(static_cast<int64_t>(needed)), ", more than --memory ",
-                     FormatSize(static_cast<int64_t>(options.memory_bytes)), "; raise it, or train on a sample"));
-  }
-  CAIRN_ASSIGN_OR_RETURN(MergeResult result, engine.Run());
-  TrainSummary summary = {Assemble(options, specials, std::move(result)), count};
+  Counting counting(options, pretokenizer, matcher);
+  size_t resumed_merges = 0;
+  CAIRN_ASSIGN_OR_RETURN(MergeResult result, options.groups.empty()
+                                                 ? TrainTogether(options, merging, counting, resumed_merges)
+                                                 : TrainByGroups(options, merging, counting));
+  TrainSummary summary = {Assemble(options, specials, std::move(result)), counting.summary(), resumed_merges};
   summary.vocabulary.pattern = pretokenizer.pattern();
   summary.vocabulary.gpt2_pretokenizer = pretokenizer.is_gpt2();
   work.Finished();

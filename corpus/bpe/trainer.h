@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "corpus/bpe/merge_engine.h"
+#include "corpus/bpe/parity_choice.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/text_blocks.h"
 #include "corpus/bpe/vocabulary.h"
@@ -18,8 +19,20 @@
 
 namespace cairn::corpus {
 
+// A part of the text that must not end up with many more tokens than the others: a language, say.
+struct TextGroup {
+  std::string name;
+  std::vector<std::string> inputs;
+  // Files of the same kind, in which the tokens are counted. The groups should say the same in them.
+  std::vector<std::string> development;
+};
+
 struct TrainOptions {
   std::vector<std::string> inputs;
+  // If there are any, they take the place of `inputs`, and merges are chosen as ParityEngine says. Either all have
+  // development files, or none has, or there are ratios.
+  std::vector<TextGroup> groups;
+  ParityOptions parity;
   TextUnit unit = TextUnit::kFile;
   std::string json_key = "text";
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
@@ -30,10 +43,12 @@ struct TrainOptions {
   TieBreak tie_break = TieBreak::kBytes;
   // A vocabulary to which merges are added, while its ids and merges stay.
   std::optional<BpeVocabulary> extend;
+  std::vector<std::string> vetoes;  // as for MakeVeto
   int threads = 1;
   uint64_t memory_bytes = 0;  // 0 means no limit
-  // Word counts are spilled here. It is made if needed and removed at the end, but kept if a count with `resume` ends
-  // early.
+  // Word counts are spilled here. It is made if needed and removed at the end, but kept if a run with `resume` ends
+  // early. With TieBreak::kBytes and without groups, such a run also keeps its merges, so a later one does not have to
+  // find them again.
   std::string work_directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
@@ -46,6 +61,7 @@ struct TrainOptions {
 struct TrainSummary {
   BpeVocabulary vocabulary;
   CountSummary count;
+  size_t resumed_merges = 0;  // those that an earlier run had made
 };
 
 // Ids come in this order. TieBreak::kBytes: the 256 bytes, the merges, the special tokens. kHuggingFace: the special
@@ -53,8 +69,9 @@ struct TrainSummary {
 // follow. The vocabulary is smaller than asked for if no pair is left to merge.
 //
 // INVALID_ARGUMENT (BAD_REQUEST): vocab_size is below 256 + special tokens, or the extended vocabulary is larger
-// already; or a special token is empty or is the text of a byte. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
-// need more than memory_bytes; the message says how much. Else the errors of CountWords and MergeEngine.
+// already; or a special token is empty or is the text of a byte; or
+// the groups do not fit together. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
+// need more than memory_bytes; the message says how much. Else the errors of CountWords MergeEngine and MakeVeto.
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer);
 
 }  // namespace cairn::corpus

@@ -1,6 +1,7 @@
 #include "corpus/bpe/word_shard.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "common/status/reason.h"
 
@@ -64,7 +65,7 @@ class WordShardOf final : public WordShard {
  public:
   explicit WordShardOf(const std::vector<uint32_t>& lengths) : WordShard(lengths) {}
 
-  void Arrange(const std::array<uint32_t, 256>& id_of_byte) override {
+  void Arrange(const std::array<uint32_t, 256>& id_of_byte, const MergeSchedule& first) override {
     const std::vector<uint32_t> words = Ranked();
     cells_.resize(bytes_.size() + words.size() + 1);
     size_t at = 0;
@@ -76,13 +77,29 @@ class WordShardOf final : public WordShard {
         weights_.Add(static_cast<uint32_t>(at), count);
       }
       ++counts_.back().second;
+      const size_t begin = at;
       for (const char c : WordBytes(word)) cells_[at++] = static_cast<Cell>(id_of_byte[static_cast<uint8_t>(c)]);
       cells_[at++] = kEdge;
+      if (!first.empty()) MergeWord(begin, first);
     }
     weights_.Finish();
     bytes_ = {};
     ends_ = {};
     word_counts_ = {};
+  }
+
+  uint64_t Tokens() const override {
+    uint64_t tokens = single_bytes_;
+    Weights::Cursor weights(weights_);
+    for (size_t i = 1; i + 1 < cells_.size();) {
+      if (cells_[i] == kEdge) {
+        ++i;
+        continue;
+      }
+      tokens += weights.At(static_cast<uint32_t>(i));
+      i += lengths_[cells_[i]];
+    }
+    return tokens;
   }
 
   void TallyBytePairs(BytePairs& tallies) const override {
@@ -150,6 +167,48 @@ class WordShardOf final : public WordShard {
   static constexpr Cell kEdge = static_cast<Cell>(~Cell{0});
   static constexpr Cell kInside = kEdge - 1;
 
+  // A place where a scheduled merge may be done.
+  struct Due {
+    uint32_t time;
+    uint32_t position;
+    bool operator>(const Due& other) const {
+      return time != other.time ? time > other.time : position > other.position;
+    }
+  };
+
+  // Does the merges of a schedule in the word that begins at cell `begin`, whose tokens are bytes.
+  void MergeWord(size_t begin, const MergeSchedule& schedule) {
+    Cell* const cells = cells_.data();
+    due_.clear();
+    const auto expect = [&](size_t position, Cell left, Cell right, uint32_t from) {
+      const uint32_t time = schedule.NextOf(left, right, from);
+      if (time != MergeSchedule::kNever) due_.push_back({time, static_cast<uint32_t>(position)});
+      return time != MergeSchedule::kNever;
+    };
+    for (size_t p = begin; cells[p + 1] != kEdge; ++p) expect(p, cells[p], cells[p + 1], 0);
+    std::make_heap(due_.begin(), due_.end(), std::greater<>());
+    while (!due_.empty()) {
+      const auto [time, p] = due_.front();
+      std::pop_heap(due_.begin(), due_.end(), std::greater<>());
+      due_.pop_back();
+      const MergeSchedule::Step& step = schedule[time];
+      const uint32_t left_length = lengths_[step.left];
+      if (cells[p] != static_cast<Cell>(step.left) || cells[p + left_length] != static_cast<Cell>(step.right)) continue;
+      const uint32_t length = left_length + lengths_[step.right];
+      const auto result = static_cast<Cell>(step.result);
+      cells[p + left_length - 1] = kInside;
+      cells[p + left_length] = kInside;
+      cells[p] = result;
+      cells[p + length - 1] = result;
+      const Cell x = cells[p - 1];
+      const Cell y = cells[p + length];
+      if (x != kEdge && expect(p - lengths_[x], x, result, time + 1)) {
+        std::push_heap(due_.begin(), due_.end(), std::greater<>());
+      }
+      if (y != kEdge && expect(p, result, y, time + 1)) std::push_heap(due_.begin(), due_.end(), std::greater<>());
+    }
+  }
+
   // Calls visit(left << 8 | right, position, weight) for every place; all tokens must be bytes.
   template <typename Visit>
   void ForEachBytePair(Visit&& visit) const {
@@ -209,11 +268,13 @@ class WordShardOf final : public WordShard {
     left_.Begin(lengths_.size(), places.size());
     right_.Begin(lengths_.size(), places.size());
     before_result_ = 0;
+    uint64_t merged = 0;
     for (size_t i = 0; i < places.size(); ++i) {
       if (i + kAhead < places.size()) __builtin_prefetch(cells + places[i + kAhead], 1);
       const uint32_t p = places[i];
       if (cells[p] != left || cells[p + left_length] != right) continue;
       const uint64_t weight = weights.At(p);
+      merged += weight;
       const Cell x = cells[p - 1];
       const Cell y = cells[p + length];
       // The first and the last cell of a token hold its id.
@@ -229,12 +290,14 @@ class WordShardOf final : public WordShard {
         right_.Record(y, p, weight);
       }
     }
+    merged_ = merged;
   }
 
   // Holds all words with one cell per byte, and kEdge before, between and behind them.
   HugeVector<Cell> cells_;
   Weights weights_;
   std::vector<uint32_t> gathered_;
+  std::vector<Due> due_;  // a heap, the earliest first
 };
 
 }  // namespace
@@ -251,7 +314,11 @@ void WordShard::Reserve(uint64_t words, uint64_t bytes) {
 }
 
 absl::Status WordShard::AddWord(std::string_view word, uint64_t count) {
-  if (word.size() < 2) return absl::OkStatus();  // there is nothing to merge
+  text_bytes_ += word.size() * count;
+  if (word.size() < 2) {  // there is nothing to merge
+    single_bytes_ += count;
+    return absl::OkStatus();
+  }
   if (bytes_.size() + ends_.size() + word.size() + 1 > kMaxCells) {
     return MakeError(Reason::kMemoryLimit, "the distinct words have more than 4 Gi bytes; train on a sample");
   }

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "corpus/bpe/huge_pages.h"
+#include "corpus/bpe/merge_schedule.h"
 #include "corpus/bpe/pair_table.h"
 #include "corpus/bpe/place_lists.h"
 
@@ -69,8 +70,11 @@ class WordShard {
   // Estimates the memory that merging will need for the words added so far.
   uint64_t EstimatedBytes() const { return bytes_.size() * 16; }
 
-  // Makes tokens of the bytes of all words. Must be called after all words were added.
-  virtual void Arrange(const std::array<uint32_t, 256>& id_of_byte) = 0;
+  // Makes tokens of the bytes of all words, and does the merges of `first`. Must be called after all words were added.
+  virtual void Arrange(const std::array<uint32_t, 256>& id_of_byte, const MergeSchedule& first) = 0;
+  // Return how many bytes and tokens the words have (a word with count n counts n times).
+  uint64_t text_bytes() const { return text_bytes_; }
+  virtual uint64_t Tokens() const = 0;
   // Returns pairs of a count and the number of words with that count, by descending count.
   const std::vector<std::pair<uint64_t, uint64_t>>& counts() const { return counts_; }
 
@@ -96,6 +100,8 @@ class WordShard {
   std::span<const Touched> right() const { return right_.touched; }
   // Says how often `result` came to stand before a `result` that was there. Those have no weight in left().
   uint64_t before_result() const { return before_result_; }
+  // Says how often the last merge was done.
+  uint64_t merged() const { return merged_; }
   // Returns the number of places that the lists of the sets have in this shard.
   uint64_t PlacesOf(std::span<const uint32_t> sets) const;
 
@@ -154,6 +160,9 @@ class WordShard {
   std::vector<uint32_t> list_of_set_;
   Side left_, right_;
   uint64_t before_result_ = 0;
+  uint64_t merged_ = 0;
+  uint64_t text_bytes_ = 0;
+  uint64_t single_bytes_ = 0;  // those of words of one byte, which are not kept
   absl::Status status_;
 };
 

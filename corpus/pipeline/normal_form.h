@@ -8,7 +8,7 @@ namespace cairn::corpus {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Replaces `text`, which must be valid UTF-8. Characters newer than Unicode 12.0 stay as they are, because tokenizers
+// Replaces `text`, which must be valid UTF-8. Characters newer than Unicode 9.0 stay as and where they are, because tokenizers
 // does not know them.
 void Normalize(NormalForm form, std::string& text);
 

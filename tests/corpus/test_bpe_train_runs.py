@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bpe_testing import CAIRN, cairn, load, multilingual, rng, train
+from bpe_testing import CAIRN, EXHAUSTIVE, cairn, load, multilingual, rng, train
 
 pytestmark = pytest.mark.interop
 
@@ -73,6 +73,63 @@ def test_killed_and_resumed(tmp_path, seed, compress):
     assert kills > 0
     assert load(tmp_path / "out") == expected
     assert not record.parent.exists()
+
+
+def kill_while_merging(command, record, r):
+    """Starts the command and kills it at a random moment of merging. Returns whether it had not ended before."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    begin = record.stat().st_size if record.exists() else 0
+    more = r.randint(1, 100_000)  # bytes; the record of a whole run here has a few hundred thousand
+    while process.poll() is None and (not record.exists() or record.stat().st_size < begin + more):
+        time.sleep(0.0002)
+    killed = process.poll() is None
+    if killed:
+        process.send_signal(signal.SIGKILL)
+    process.wait()
+    return killed
+
+
+@pytest.mark.parametrize("seed", range(20 if EXHAUSTIVE else 4))
+def test_killed_while_it_merges_and_resumed(tmp_path, seed):
+    r = rng(seed)
+    path = tmp_path / "text"
+    letters = str.maketrans("0123456789", "ghijklmnop")
+    path.write_text("\n".join(f"{r.getrandbits(r.choice((20, 40, 60))):x}".translate(letters) for _ in range(80_000)))
+    flags = [[], ["--extend", tmp_path / "small"], ["--veto", "[aeiou]{3}", "--min-frequency", "2"]][seed % 3]
+    train(path, tmp_path / "small", 400)
+    size = 14_000
+    expected = train(path, tmp_path / "whole", size, *flags)
+    command = [CAIRN, "--format=json", "corpus", "bpe", "train", path, "--output", tmp_path / "out", "--resume", *flags]
+    record = tmp_path / "out" / ".bpe-count" / "merges"
+    # A smaller vocabulary has the same merges, so they serve the larger one too.
+    kills = sum(
+        kill_while_merging([*command, f"--vocab-size={r.choice((size, size - 3000))}"], record, r) for _ in range(4)
+    )
+    assert kills > 0
+    recorded = record.exists() and record.read_bytes().count(b"\n") > 64
+    result = subprocess.run([*command, f"--vocab-size={size}"], capture_output=True, check=True)
+    assert (json.loads(result.stdout)["resumed_merges"] >= 64) == recorded
+    assert load(tmp_path / "out") == expected
+    for name in ("tokenizer.json", "merges.txt", "tokenizer.tiktoken"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not record.parent.exists()
+
+
+def test_merges_of_other_options_are_not_resumed(tmp_path):
+    r = rng(5)
+    path = tmp_path / "text"
+    path.write_text(" ".join(f"{r.getrandbits(40):x}".translate(str.maketrans("0123456789", "ghijklmnop"))
+                             for _ in range(80_000)))
+    command = [CAIRN, "--format=json", "corpus", "bpe", "train", path, "--vocab-size=14000", "--resume"]
+    command += ["--output", tmp_path / "out"]
+    record = tmp_path / "out" / ".bpe-count" / "merges"
+    others = (["--min-frequency=3"], ["--veto=abc"], ["--pretokenizer=gpt4"], ["--tie-break=huggingface"])
+    for other in others:
+        while not kill_while_merging(command, record, r):
+            pass
+        result = subprocess.run([*command, *other], capture_output=True, check=True)
+        assert json.loads(result.stdout)["resumed_merges"] == 0
+        assert load(tmp_path / "out") == train(path, tmp_path / "expected", 14000, *other)
 
 
 def test_a_resumed_count_of_other_inputs_is_refused(tmp_path):

@@ -104,6 +104,13 @@ def test_each_character(made, name):
     assert_same(made(name), [f"a{c}b {c}" for c in characters if name not in EXPRESSIONS or is_old(c)])
 
 
+@pytest.mark.parametrize("name", ["qwen2", "nfd", "nfkc-prefix", "nfkd"])
+def test_each_mark_between_others(made, name):
+    """A mark of a later Unicode version than the peer's keeps its place, and nothing composes across it."""
+    marks = [chr(c) for c in range(0x110000) if unicodedata.combining(chr(c))]
+    assert_same(made(name), [f"L{mark}\u0301 a{mark}\u0323 \u0301{mark}\u0323" for mark in marks])
+
+
 @pytest.mark.parametrize("name", ["qwen2", "llama", "t5", "bert"])
 def test_bytes_that_are_no_text(made, name):
     r = rng(12)

@@ -1,0 +1,42 @@
+#include "cli/corpus/text_inputs.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/io/files_below.h"
+#include "corpus/io/object_inputs.h"
+#include "corpus/io/object_stores.h"
+
+namespace cairn::cli {
+
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::vector<std::string>& inputs) {
+  std::vector<std::string> files;
+  for (const std::string& input : inputs) {
+    if (corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> objects, corpus::FindObjects(*stores, input));
+      files.insert(files.end(), objects.begin(), objects.end());
+      continue;
+    }
+    std::error_code error;
+    if (!std::filesystem::is_directory(input, error)) {
+      files.push_back(input);
+      continue;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
+    files.insert(files.end(), below.begin(), below.end());
+  }
+  return files;
+}
+
+absl::StatusOr<std::pair<std::string, std::string>> NameAndValue(const std::string& flag, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) {
+    return std::pair(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return MakeError(Reason::kBadRequest, absl::StrCat(flag, " ", text, " has not the form NAME=VALUE"), {});
+}
+
+}  // namespace cairn::cli
