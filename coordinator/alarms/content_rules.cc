@@ -27,8 +27,10 @@ using Kind = TensorRole::Kind;
 
 // Weights that have changed so often together are tied.
 constexpr uint32_t kChangesToBeTied = 8;
-// The mean of many is as far from the middle between two of them in one of ten cases, as a share of their distance.
-constexpr double kFromTheMiddle = 0.3;
+// The mean of many is so much nearer to one of two of them than to the other in one of ten cases, and farther from the
+// nearer one in most. Squares, as shares of that of the distance of the two.
+constexpr double kFromTheMiddle = 0.6;
+constexpr double kNear = 0.5;
 // What an alarm names of equal tensors.
 constexpr size_t kMostPairs = 4;
 // A tensor that has had one shape and dtype for so many saves keeps them.
@@ -77,17 +79,18 @@ struct Equals {
 };
 
 // Returns whether two tensors that have become equal are what one of them was. Replicas that are trained apart and then
-// averaged are in the middle between both.
+// averaged are in the middle between both, or beyond it, where all have gone.
 bool AreOneOfThem(const TensorPair& a, const TensorPair& b) {
   const auto& was = a.before->summary.statistics.sketch;
   const auto& other = b.before->summary.statistics.sketch;
   const auto& is = a.now->summary.statistics.sketch;
-  double product = 0, square = 0;
+  double apart = 0, from_was = 0, from_other = 0;  // squares
   for (size_t lane = 0; lane < was.size(); ++lane) {
-    product += (is[lane] - was[lane]) * (other[lane] - was[lane]);
-    square += (other[lane] - was[lane]) * (other[lane] - was[lane]);
+    apart += (other[lane] - was[lane]) * (other[lane] - was[lane]);
+    from_was += (is[lane] - was[lane]) * (is[lane] - was[lane]);
+    from_other += (is[lane] - other[lane]) * (is[lane] - other[lane]);
   }
-  return std::abs(product - square / 2) >= kFromTheMiddle * square;
+  return std::min(from_was, from_other) <= kNear * apart && std::abs(from_was - from_other) >= kFromTheMiddle * apart;
 }
 
 // Which end of a model a weight is at, by the name of its module.

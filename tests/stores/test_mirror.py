@@ -540,7 +540,8 @@ def test_a_command_of_a_cluster_that_just_began_reaches_the_mirror(tmp_path, mon
 
 
 @pytest.mark.parametrize("flags", [["--mirror", "{}"], ["--coordinator-flag=--mirror={}"]])
-def test_cairn_run_is_told_the_mirror(tmp_path, flags):
+def test_cairn_run_is_told_the_mirror(tmp_path, monkeypatch, flags):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     mirror = tmp_path / "mirror"
     saves = ("import cairn, numpy as np; client = cairn.connect(); client.save(1, {'w': np.zeros(8)}).wait(); "
              "client.save(2, {'w': np.ones(8)}).wait()")

@@ -56,7 +56,8 @@ def history_of(root, name: str) -> list:
 
 TRAINING_OF = {"doubled": "mixture", "transposed": "dense", "exchanged_moments": "settled", "old_weights": "settled",
                "old_averages": "moving_average", "old_statistics": "batch_norm", "batches_anew": "batch_norm",
-               "parted": "tied", "zero_averages": "batch_norm", "exchanged_averages": "moving_average"}
+               "parted": "tied", "zero_averages": "batch_norm", "exchanged_averages": "moving_average",
+               "scaled_moments": "settled"}
 
 
 @pytest.mark.parametrize("kind", FAULTS)
