@@ -8,8 +8,8 @@ namespace cairn::corpus {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Replaces `text`, which must be valid UTF-8. Characters newer than Unicode 9.0 stay as and where they are, because tokenizers
-// does not know them.
+// Replaces `text`, which must be valid UTF-8. Characters newer than Unicode 9.0 stay as and where they are, because
+// tokenizers does not know them.
 void Normalize(NormalForm form, std::string& text);
 
 }  // namespace cairn::corpus
