@@ -19,7 +19,6 @@
 #include "common/base/version.h"
 #include "common/format/alarm.h"
 #include "common/format/import_writer.h"
-#include "common/format/summary_columns.h"
 #include "common/process/log.h"
 #include "common/status/fault.h"
 #include "common/status/reason.h"
@@ -106,8 +105,7 @@ std::vector<bool> ZeroShards(const Manifest& manifest, std::span<const v1::Write
   zeros.reserve(manifest.shards.size());
   for (const ManifestShard& shard : manifest.shards) {
     const DType dtype = manifest.tensors[shard.tensor].dtype;
-    const TensorSummary summary = SummaryAt(reports[shard.file]->summaries(), static_cast<int>(shard.item), dtype);
-    const uint64_t elements = summary.statistics.zeros;
+    const uint64_t elements = reports[shard.file]->summaries().zeros(static_cast<int>(shard.item));
     zeros.push_back(elements > 0 && elements * static_cast<uint64_t>(BytesOf(dtype)) == shard.bytes);
   }
   return zeros;
