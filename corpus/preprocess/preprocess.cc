@@ -1,8 +1,6 @@
 #include "corpus/preprocess/preprocess.h"
 
 #include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
+#include "corpus/io/bad_lines.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/ordered_work.h"
 #include "corpus/io/output_file.h"
@@ -21,40 +20,6 @@ namespace {
 
 // Each worker may be this many batches ahead of the writer.
 constexpr uint64_t kBatchesPerWorker = 3;
-
-// The bad lines of a batch. Most of many have few causes, so each of these is kept once.
-class BadLines {
- public:
-  void Add(uint64_t line, const absl::Status& status) {
-    const auto [cause, is_new] =
-        numbers_.try_emplace(std::string(status.message()), static_cast<uint32_t>(numbers_.size()));
-    lines_.push_back({line, cause->second});
-  }
-  uint64_t size() const { return lines_.size(); }
-
-  absl::Status Write(const std::string& file, OutputFile& output) const {
-    // A name that is no UTF-8 gets U+FFFD.
-    const auto quoted = [](const std::string& text) {
-      return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    };
-    std::vector<std::string> causes(numbers_.size());
-    for (const auto& [cause, number] : numbers_) causes[number] = quoted(cause);
-    const std::string name = quoted(file);
-    for (const Entry& entry : lines_) {
-      CAIRN_RETURN_IF_ERROR(output.Append(
-          absl::StrCat("{\"file\": ", name, ", \"line\": ", entry.line, ", \"cause\": ", causes[entry.cause], "}\n")));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  struct Entry {
-    uint64_t line;
-    uint32_t cause;
-  };
-  std::vector<Entry> lines_;
-  std::map<std::string, uint32_t> numbers_;
-};
 
 struct EncodedBatch {
   size_t file = 0;
