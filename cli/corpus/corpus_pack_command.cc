@@ -60,7 +60,8 @@ struct Encoding {
   std::vector<uint32_t> never_trained;
 };
 
-// Returns the text of the template: of the file that was given, or of that beside the tokenizer; empty if there is none.
+// Returns the text of the template: of the file that was given, or of that beside the tokenizer; empty if there is
+// none.
 absl::StatusOr<std::string> ReadTemplate(const Arguments& given) {
   if (!given.chat_template.empty()) return corpus::ReadInput(given.chat_template);
   namespace fs = std::filesystem;
@@ -188,8 +189,7 @@ absl::Status RunPack(const CommandContext& context, const Arguments& given) {
   std::optional<corpus::PackReport> report;
   {
     const absl::Time start = Clock::Real().SteadyNow();
-    const ProgressLine line(
-        [&] { return shared.Describe(absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start)); });
+    const ProgressLine line([&] { return shared.Describe(absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start)); });
     CAIRN_ASSIGN_OR_RETURN(report, corpus::PackCorpus(options));
   }
   Print(context, options, *report);

@@ -43,7 +43,7 @@ Megatron-LM's tools/preprocess_data.py. The files get these names when all of th
 
 struct Arguments {
   std::vector<std::string> inputs;
-  std::string output_prefix, punkt_model, vocab, dataset_impl, language;
+  std::string output_prefix, modes_key, punkt_model, vocab, dataset_impl, language;
   std::vector<std::string> keys = {"text"};
   std::string max_line = "32MiB";
   corpus::TokenizerChoice tokenizer;
@@ -110,6 +110,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   CAIRN_ASSIGN_OR_RETURN(options.inputs, ExpandInputs(given.inputs));
   options.output_prefix = given.output_prefix;
   options.keys = given.keys;
+  options.modes_key = given.modes_key;
   options.partitions = given.partitions;
   options.keep_sequential = given.keep_sequential;
   options.skip_bad_lines = given.skip_bad_lines;
@@ -197,6 +198,8 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
                 "Keys to take from each object, or columns of a table; one pair of files for each")
       .TakesMany()
       .ShowDefault();
+  app.AddOption("--modes-key", given->modes_key,
+                "Key of a list with one mode, a number, for each text of the list: writes a multimodal dataset");
   app.AddOption("--tokenizer-type", given->tokenizer.type,
                 absl::StrCat("One of Megatron-LM's types: ", std::string(corpus::kTokenizerTypes)))
       .Required();

@@ -181,6 +181,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   counting.settings = absl::StrCat(pretokenizer.pattern(), "\n", static_cast<int>(options.unit), "\n",
                                    static_cast<int>(options.invalid_utf8), "\n", options.json_key);
   for (const std::string& special : specials) absl::StrAppend(&counting.settings, "\n", special.size(), " ", special);
+  counting.bad_lines = options.bad_lines;
   if (options.progress) {
     counting.progress = [&](uint64_t bytes) { return options.progress("counting", bytes); };
   }

@@ -65,10 +65,9 @@ PythonProcess::~PythonProcess() {
 }
 
 absl::Status PythonProcess::Failed(std::string_view what, int error) const {
-  return MakeError(
-      Reason::kInputUnreadable,
-      absl::StrCat(options_.path, ": ", std::string(what), ": ", std::generic_category().message(error)),
-      {{"file", options_.path}});
+  return MakeError(Reason::kInputUnreadable,
+                   absl::StrCat(options_.path, ": ", std::string(what), ": ", std::generic_category().message(error)),
+                   {{"file", options_.path}});
 }
 
 absl::Status PythonProcess::Run() {

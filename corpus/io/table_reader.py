@@ -1,5 +1,5 @@
-"""Reads the rows of a Parquet or Arrow file, and writes each as a line of JSON. python_frames.py comes before this text,
-and table_source.cc runs both.
+"""Reads the rows of a Parquet or Arrow file, and writes each as a line of JSON. python_frames.py comes before this
+text, and table_source.cc runs both.
 
 usage: python3 -c TEXT READER READERS COLUMN...
 

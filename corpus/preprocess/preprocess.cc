@@ -42,6 +42,13 @@ absl::Status Check(const PreprocessOptions& options) {
     if (!seen.insert(key).second)
       return MakeError(Reason::kBadRequest, absl::StrCat("the key '", key, "' was given twice"));
   }
+  if (!options.modes_key.empty() && options.new_splitter) {
+    return MakeError(Reason::kBadRequest, "texts with modes cannot be split into sentences",
+                     {{"next", "Leave --split-sentences or --modes-key out."}});
+  }
+  if (seen.contains(options.modes_key)) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("the key '", options.modes_key, "' is of texts and of modes"));
+  }
   return absl::OkStatus();
 }
 
@@ -93,14 +100,15 @@ std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key
 absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                                             const Framing& framing) {
   CAIRN_RETURN_IF_ERROR(Check(options));
-  const IndexedDtype dtype = OptimalIndexedDtype(tokenizer.vocab_size());
+  const bool multimodal = !options.modes_key.empty();
+  const IndexedDtype dtype = multimodal ? IndexedDtype::kInt32 : OptimalIndexedDtype(tokenizer.vocab_size());
   PreprocessReport report;
   std::vector<std::unique_ptr<PartitionedWriter>> writers;
   for (const std::string& key : options.keys) {
     PreprocessedKey info{.key = key, .prefix = PrefixOfKey(options, key)};
     info.dtype = IndexedDtypeName(dtype);
     const int partitions = options.keep_sequential ? 1 : options.partitions;
-    CAIRN_ASSIGN_OR_RETURN(auto writer, PartitionedWriter::Create(info.prefix, dtype, partitions));
+    CAIRN_ASSIGN_OR_RETURN(auto writer, PartitionedWriter::Create(info.prefix, {dtype, multimodal}, partitions));
     writers.push_back(std::move(writer));
     report.keys.push_back(std::move(info));
   }
@@ -113,8 +121,8 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
   std::vector<std::unique_ptr<DocumentEncoder>> encoders;
   encoders.reserve(static_cast<size_t>(options.workers));
   for (int i = 0; i < options.workers; ++i) {
-    encoders.push_back(std::make_unique<DocumentEncoder>(options.keys, tokenizer, framing,
-                                                         options.new_splitter ? options.new_splitter() : nullptr));
+    encoders.push_back(std::make_unique<DocumentEncoder>(
+        options.keys, tokenizer, framing, options.new_splitter ? options.new_splitter() : nullptr, options.modes_key));
   }
 
   LineBatches::Options reading = {
@@ -125,6 +133,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
                     .file_bytes = options.file_bytes,
                     .columns = options.keys,
                     .table_readers = TableReadersFor(options.workers)};
+  if (multimodal) reading.source.columns.push_back(options.modes_key);
   LineBatches batches(options.inputs, reading);
   PreprocessProgress progress;
   OrderedSteps<LineBatch, EncodedBatch> steps;

@@ -30,14 +30,14 @@ absl::StatusOr<std::unique_ptr<ChatRenderer>> ChatRenderer::Start(const ChatFile
   options.task = "renders chat templates";
   options.package = "jinja2";
   options.advice =
-      "Signal 24 means that one conversation took more than 10 seconds of processor time: then do not use the template.";
+      "Signal 24 means that one conversation took more than 10 seconds of processor time: then do not use the "
+      "template.";
   options.stop = stop;
   CAIRN_ASSIGN_OR_RETURN(auto process, PythonProcess::Start(std::move(options)));
   const nlohmann::json given = {{"tokenizer_config.json", files.tokenizer_config},
                                 {"special_tokens_map.json", files.special_tokens_map},
                                 {"chat_template.jinja", files.chat_template}};
-  CAIRN_RETURN_IF_ERROR(
-      process->SendFrame('O', given.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  CAIRN_RETURN_IF_ERROR(process->SendFrame('O', given.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
   CAIRN_ASSIGN_OR_RETURN(const PythonProcess::Frame frame, process->ReceiveFrame());
   if (frame.kind == 'E') return process->ReceiveFailure(frame);
   if (frame.kind != 'O' || frame.length != 0) return process->NoFrame();

@@ -2,7 +2,8 @@
 this text, and chat_renderer.cc runs both.
 
 The first frame from the other side is O; its content is JSON: the texts of tokenizer_config.json,
-special_tokens_map.json and chat_template.jinja, of which some are empty. Each following frame is L, a line of JSON. The answers are
+special_tokens_map.json and chat_template.jinja, of which some are empty. Each following frame is L, a line of JSON. The
+answers are
 
     R  a conversation; the content is a u32, how many pieces of it are answers, then of each its first byte and that
        behind it as u32, and then all of the text

@@ -136,8 +136,8 @@ absl::Status ReadSamples(const PackOptions& options, OutputFile* bad_lines, Samp
   steps.work = [&](int thread, LineBatch& batch) -> absl::StatusOr<EncodedSamples> {
     EncodedSamples out{batch.file, batch.size, {}, {}, {}};
     if (batch.too_long) out.bad.Add(batch.first_line, batches.TooLong());
-    CAIRN_RETURN_IF_ERROR(EncodeBatch(options, batch, batches.files()[batch.file],
-                                      *encoders[static_cast<size_t>(thread)], out));
+    CAIRN_RETURN_IF_ERROR(
+        EncodeBatch(options, batch, batches.files()[batch.file], *encoders[static_cast<size_t>(thread)], out));
     batch.buffer.Reserve(options.batch_bytes, 0);
     return out;
   };
@@ -221,9 +221,8 @@ absl::StatusOr<PackReport> PackCorpus(const PackOptions& options) {
                            return PackSamples(samples.lengths, options.pack_size, options.order, options.seed,
                                               options.interrupted);
                          }));
-  CAIRN_RETURN_IF_ERROR(WithMemory("for a row group of packs", [&] {
-    return WritePacks(options, packing, samples, *output, report);
-  }));
+  CAIRN_RETURN_IF_ERROR(
+      WithMemory("for a row group of packs", [&] { return WritePacks(options, packing, samples, *output, report); }));
   CAIRN_RETURN_IF_ERROR(metadata->Append(Metadata(options, packing, report)));
   report.samples = samples.lengths.size();
   report.tokens = samples.end;

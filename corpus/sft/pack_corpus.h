@@ -41,10 +41,10 @@ struct PackOptions {
   int workers = 1;  // threads
   size_t batch_bytes = 1 << 20;
   size_t max_line = size_t{32} << 20;
-  bool skip_bad_lines = false;  // leaves bad lines out, and describes each in P_bad_lines.log
-  std::function<void(const PackProgress&)> progress;      // as PreprocessOptions
-  std::atomic<uint64_t>* file_bytes = nullptr;            // as PreprocessOptions
-  const std::atomic<bool>* interrupted = nullptr;         // as PreprocessOptions
+  bool skip_bad_lines = false;                        // leaves bad lines out, and describes each in P_bad_lines.log
+  std::function<void(const PackProgress&)> progress;  // as PreprocessOptions
+  std::atomic<uint64_t>* file_bytes = nullptr;        // as PreprocessOptions
+  const std::atomic<bool>* interrupted = nullptr;     // as PreprocessOptions
 };
 
 struct PackReport {
@@ -61,8 +61,8 @@ std::string PackBadLinesPath(const std::string& prefix);
 // without a name beside the output, 4 bytes each. After an error nothing that this call wrote stands under the output's
 // names.
 //
-// BAD_REQUEST: sizes do not fit together, or no sample is left. BAD_JSON_LINE: the first bad line, unless such lines are
-// left out. As SampleEncoder, OpenSource, PackSamples and PackedParquet. INTERRUPTED. NO_SPACE, STORAGE_READ_ONLY,
+// BAD_REQUEST: sizes do not fit together, or no sample is left. BAD_JSON_LINE: the first bad line, unless such lines
+// are left out. As SampleEncoder, OpenSource, PackSamples and PackedParquet. INTERRUPTED. NO_SPACE, STORAGE_READ_ONLY,
 // STORAGE_ERROR: the output cannot be written.
 absl::StatusOr<PackReport> PackCorpus(const PackOptions& options);
 

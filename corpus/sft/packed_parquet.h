@@ -17,7 +17,8 @@
 
 namespace cairn::corpus {
 
-// Only one thread may use it at a time. It holds one row group, at most about 150 MiB; its process has a limit of 2 GiB.
+// Only one thread may use it at a time. It holds one row group, at most about 150 MiB; its process has a limit of 2
+// GiB.
 class PackedParquet {
  public:
   // `output` must outlive it. UNSUPPORTED: Python or pyarrow is missing. Else as PythonProcess.

@@ -3,8 +3,8 @@ text, and packed_parquet.cc runs both.
 
 Each frame G from the other side is a row group: the numbers of packs, tokens and samples as u32, then as i32 the first
 token of each pack and the end, the tokens, the first sample of each pack and the end, and the place in its pack at
-which each sample begins; and then as i8 the loss mask of each token. The frame Z is the last one. Each is answered by a frame
-D, the next bytes of the file.
+which each sample begins; and then as i8 the loss mask of each token. The frame Z is the last one. Each is answered by a
+frame D, the next bytes of the file.
 """
 
 

@@ -55,8 +55,9 @@ class FirstFit {
 
   const uint32_t pack_size_;
   uint32_t packs_ = 0;
-  size_t width_ = 1;                // a power of two
-  std::vector<uint32_t> most_{0, 0};  // of the node's packs; nodes 2 n and 2 n + 1 are below n, and packs from width_ on
+  size_t width_ = 1;  // a power of two
+  std::vector<uint32_t> most_{0,
+                              0};  // of the node's packs; nodes 2 n and 2 n + 1 are below n, and packs from width_ on
 };
 
 // Returns where the group of each value begins if values are put in order, and one more for the end.

@@ -28,15 +28,15 @@ const std::vector<uint32_t> kLengths = {3, 5, 2, 7, 1, 4, 4, 6, 2, 0, 8, 3};
 TEST(PackSamplesTest, Shuffled_GivesThePacksOfMegatronBridge) {
   const auto packing = PackSamples(kLengths, 10, PackOrder::kShuffled, 7, nullptr);
   ASSERT_TRUE(packing.ok()) << packing.status();
-  EXPECT_THAT(PacksOf(*packing), ElementsAre(ElementsAre(6, 2, 0, 9, 4), ElementsAre(3, 8), ElementsAre(10), ElementsAre(1, 5),
-                                            ElementsAre(7, 11)));
+  EXPECT_THAT(PacksOf(*packing), ElementsAre(ElementsAre(6, 2, 0, 9, 4), ElementsAre(3, 8), ElementsAre(10),
+                                             ElementsAre(1, 5), ElementsAre(7, 11)));
 }
 
 TEST(PackSamplesTest, Decreasing_GivesThePacksOfMegatronBridge) {
   const auto packing = PackSamples(kLengths, 10, PackOrder::kDecreasing, 7, nullptr);
   ASSERT_TRUE(packing.ok()) << packing.status();
-  EXPECT_THAT(PacksOf(*packing), ElementsAre(ElementsAre(10, 8, 9), ElementsAre(3, 0), ElementsAre(7, 6), ElementsAre(1, 5, 4),
-                                            ElementsAre(11, 2)));
+  EXPECT_THAT(PacksOf(*packing), ElementsAre(ElementsAre(10, 8, 9), ElementsAre(3, 0), ElementsAre(7, 6),
+                                             ElementsAre(1, 5, 4), ElementsAre(11, 2)));
   EXPECT_EQ(packing->longest_sample, 8u);
   EXPECT_EQ(packing->tokens, 45u);
   EXPECT_EQ(packing->shortest_pack, 5u);

@@ -58,7 +58,8 @@ class PairEncoder final : public SampleEncoder {
       return MakeError(Reason::kBadJsonLine, "prompt and answer together have fewer than two tokens");
     }
     Leave(options_.never_trained, sample);
-    if (!texts[1].empty() && std::find(sample.trained.begin() + 1, sample.trained.end(), true) == sample.trained.end()) {
+    if (!texts[1].empty() &&
+        std::find(sample.trained.begin() + 1, sample.trained.end(), true) == sample.trained.end()) {
       return MakeError(Reason::kBadJsonLine, "no token of the answer is left to train on");
     }
     return absl::OkStatus();
@@ -127,12 +128,30 @@ std::unique_ptr<SampleEncoder> NewChatEncoder(std::unique_ptr<ChatRenderer> rend
 
 std::vector<uint32_t> NeverTrained(const TokenPlaces& places) {
   static constexpr std::string_view kTokens[] = {
-      "<|im_start|>",       "<|vision_start|>",     "<|vision_end|>",  "<|vision_pad|>",
-      "<|image_pad|>",      "<|video_pad|>",        "<|AUDIO|>",       "<|audio_bos|>",
-      "<|audio_eos|>",      "<image>",              "<pad>",           "<|begin_of_text|>",
-      "<|step_id|>",        "<|start_header_id|>",  "<|python_tag|>",  "<|finetune_right_pad_id|>",
-      "<|end_header_id|>",  "<|image|>",            "<end_of_image>",  "<image_soft_token>",
-      "<audio_soft_token>", "<start_of_audio>",     "<end_of_audio>",  "<start_of_image>",
+      "<|im_start|>",
+      "<|vision_start|>",
+      "<|vision_end|>",
+      "<|vision_pad|>",
+      "<|image_pad|>",
+      "<|video_pad|>",
+      "<|AUDIO|>",
+      "<|audio_bos|>",
+      "<|audio_eos|>",
+      "<image>",
+      "<pad>",
+      "<|begin_of_text|>",
+      "<|step_id|>",
+      "<|start_header_id|>",
+      "<|python_tag|>",
+      "<|finetune_right_pad_id|>",
+      "<|end_header_id|>",
+      "<|image|>",
+      "<end_of_image>",
+      "<image_soft_token>",
+      "<audio_soft_token>",
+      "<start_of_audio>",
+      "<end_of_audio>",
+      "<start_of_image>",
   };
   return places.AddedAmong(kTokens);
 }

@@ -32,13 +32,13 @@ class SampleEncoder {
 };
 
 // A prompt and an answer, each a text under a key, as Megatron-Bridge's tokenize_prompt_completion_example: blanks
-// around them are dropped, each is encoded alone, the end of a text follows, and what is too long is cut off, first from
-// the end of the prompt. The answer and its end are trained on.
+// around them are dropped, each is encoded alone, the end of a text follows, and what is too long is cut off, first
+// from the end of the prompt. The answer and its end are trained on.
 struct PairOptions {
   std::string prompt_key = "input", answer_key = "output";
-  std::string separator = " ";            // before the answer
-  std::optional<uint32_t> end_of_text;    // the id
-  uint32_t most_tokens = 0;               // of a sample
+  std::string separator = " ";          // before the answer
+  std::optional<uint32_t> end_of_text;  // the id
+  uint32_t most_tokens = 0;             // of a sample
   std::vector<uint32_t> never_trained;
 };
 std::unique_ptr<SampleEncoder> NewPairEncoder(const PairOptions& options, const Tokenizer& tokenizer);

@@ -136,9 +136,8 @@ absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> 
   size_t at = 0;
   bool behind_added = false;
   const auto lost = [&] {
-    return MakeError(
-        Reason::kBadJsonLine,
-        absl::StrCat("the tokenizer has changed the text from byte ", at, " on, so its answers are not found in the tokens"));
+    return MakeError(Reason::kBadJsonLine, absl::StrCat("the tokenizer has changed the text from byte ", at,
+                                                        " on, so its answers are not found in the tokens"));
   };
   for (const uint32_t id : ids) {
     ByteRange place;
