@@ -12,14 +12,25 @@
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/json_reader.h"
+#include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
 namespace {
 
 namespace json = simdjson::dom;
 
-constexpr std::string_view kBlanks = " \t\n\r\v\f";
 constexpr size_t kNowhere = std::string_view::npos;
+
+// Returns where the white space from `at` on ends.
+size_t BlanksEnd(std::string_view text, size_t at) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(text.data());
+  while (at < text.size()) {
+    const Character character = DecodeCharacter(bytes + at, bytes + text.size());
+    if ((character.char_class & kSpace) == 0) break;
+    at += character.length;
+  }
+  return at;
+}
 
 bool IsPartOfCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
@@ -109,9 +120,9 @@ size_t TokenPlaces::Match(std::string_view text, size_t at, const Token& token, 
   };
   size_t next = take(at, token.text);
   if (next != kNowhere) return next;
-  const size_t behind_blanks = std::min(text.find_first_not_of(kBlanks, at), text.size());
+  const size_t behind_blanks = token.added || behind_added ? BlanksEnd(text, at) : at;
   // An added token may take the blanks before it or behind it.
-  if (token.added || behind_added) {
+  if (behind_blanks != at) {
     next = take(behind_blanks, token.text);
     if (next != kNowhere) {
       if (token.added) place.begin = at;
@@ -148,7 +159,7 @@ absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> 
     behind_added = tokens_[id].added;
     places.push_back(place);
   }
-  if (text.find_first_not_of(kBlanks, at) != kNowhere || (at < text.size() && !behind_added)) return lost();
+  if (at < text.size() && (!behind_added || BlanksEnd(text, at) < text.size())) return lost();
   for (ByteRange& place : places) {
     while (place.begin > 0 && place.begin < place.end && IsPartOfCharacter(text[place.begin])) --place.begin;
     while (place.end < text.size() && place.begin < place.end && IsPartOfCharacter(text[place.end])) ++place.end;

@@ -19,6 +19,7 @@ from sft_peer import CAIRN, corpus, make_tokenizer
 
 pytest.importorskip("transformers")
 NUMBERS = 60000
+EXHAUSTIVE = bool(os.environ.get("CAIRN_EXHAUSTIVE"))
 # Runs a command and tells its largest resident size in KiB. (Of a child of this process that size would be this one's.)
 LAUNCHER = """
 import os, sys
@@ -168,8 +169,8 @@ def test_inputs_that_cannot_be_read_are_named(made, tmp_path, what):
 
 
 @pytest.mark.parametrize("what", ["preprocess", "pack pairs", "pack chat"])
-def test_a_line_of_10_gb_is_one_bad_line_in_little_memory(made, tmp_path, what):
-    """Each frame of zstd has 100 MB of it."""
+def test_an_endless_line_is_one_bad_line_in_little_memory(made, tmp_path, what):
+    """It has 2 GB, with CAIRN_EXHAUSTIVE 10 GB. Each frame of zstd has 100 MB of it."""
     (tmp_path / "piece").write_bytes(b"1 " * 50_000_000)
     frame = subprocess.run(["zstd", "-q", "-1", "-c", tmp_path / "piece"], capture_output=True, check=True).stdout
     (tmp_path / "piece").unlink()
@@ -179,11 +180,11 @@ def test_a_line_of_10_gb_is_one_bad_line_in_little_memory(made, tmp_path, what):
              '"}\n{"messages": [], "input": "3", "output": "4", "text": "2 3"}\n']
     first, last = (subprocess.run(["zstd", "-q", "-c"], input=text.encode(), capture_output=True, check=True).stdout
                    for text in texts)
-    source.write_bytes(first + frame * 100 + last)
+    source.write_bytes(first + frame * (100 if EXHAUSTIVE else 20) + last)
     command = command_of(made, "in.jsonl" if what == "preprocess" else what, tmp_path / "out")[0]
     command[command.index("--input") + 1] = source
     done = subprocess.run([sys.executable, "-c", LAUNCHER, str(CAIRN), "corpus", *map(str, command),
-                           "--skip-bad-lines"], capture_output=True, text=True, timeout=300)
+                           "--skip-bad-lines"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert int(done.stderr.split()[-1]) < 300 << 10, "KiB"
     told = [json.loads(line) for line in (tmp_path / "out/p_bad_lines.log").read_text().splitlines()]

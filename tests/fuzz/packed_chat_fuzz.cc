@@ -20,10 +20,12 @@ using namespace cairn::corpus;  // NOLINT: the whole file is this target
 std::string TokenizerJson() {
   nlohmann::json vocab;
   for (int byte = 0; byte < 256; ++byte) vocab[ToByteLevel(std::string(1, static_cast<char>(byte)))] = byte;
-  const std::vector<std::pair<std::string, std::string>> merges = {{"a", "b"}, {"\xc4\xa0", "a"}, {"\xc3\xb0", "\xc5\x93"}};
+  const std::vector<std::pair<std::string, std::string>> merges = {
+      {"a", "b"}, {ToByteLevel(" "), "a"}, {ToByteLevel("\xF0"), ToByteLevel("\x9F")}};
   nlohmann::json list = nlohmann::json::array();
   for (const auto& [left, right] : merges) {
-    vocab[left + right] = vocab.size();
+    const size_t id = vocab.size();
+    vocab[left + right] = id;
     list.push_back({left, right});
   }
   nlohmann::json added = nlohmann::json::array();
