@@ -27,6 +27,7 @@
 #include "corpus/bpe/merge_veto.h"
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
+#include "corpus/io/bad_lines.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/object_stores.h"
@@ -55,6 +56,7 @@ struct TrainArguments {
   bool by_line = false;
   int threads = DefaultThreads();
   std::string json_key;
+  bool skip_bad_lines = false;
   std::string invalid_utf8 = "bytes";
   std::string memory;
   std::string temp_dir;
@@ -72,6 +74,7 @@ struct TrainArguments {
 };
 
 std::string TokenizerJson(const TrainArguments& arguments) { return arguments.output + "/tokenizer.json"; }
+std::string BadLinesLog(const TrainArguments& arguments) { return arguments.output + "/bad_lines.log"; }
 
 bool HasEnding(const std::string& text, const std::string& ending) {
   return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
@@ -180,6 +183,14 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   } else if (arguments.by_line) {
     options.unit = corpus::TextUnit::kLine;
   }
+  if (arguments.skip_bad_lines && options.unit != corpus::TextUnit::kJson) {
+    return MakeError(Reason::kBadRequest, "--skip-bad-lines is for JSON lines: in plain text no line is bad",
+                     {{"next", "Leave --skip-bad-lines out."}});
+  }
+  if (arguments.skip_bad_lines && arguments.resume) {
+    return MakeError(Reason::kBadRequest, "--skip-bad-lines describes the lines of one run, and --resume has several",
+                     {{"next", "Leave --resume or --skip-bad-lines out."}});
+  }
   CAIRN_ASSIGN_OR_RETURN(options.invalid_utf8, corpus::ParseInvalidUtf8(arguments.invalid_utf8));
   options.vocab_size = arguments.vocab_size;
   options.special_tokens = arguments.special_tokens;
@@ -235,6 +246,15 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
                 arguments.output + "/tokenizer.tiktoken"});
   const std::atomic<bool>& interrupted = InterruptFlag();
   options.stop = &interrupted;
+  std::unique_ptr<corpus::OutputFile> bad_lines;
+  if (arguments.skip_bad_lines) {
+    NoteReplaced({BadLinesLog(arguments)});
+    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(BadLinesLog(arguments)));
+    CAIRN_ASSIGN_OR_RETURN(bad_lines, corpus::OutputFile::Create(BadLinesLog(arguments), {}));
+    options.bad_lines = [&](const std::string& input, const corpus::BadLines& bad) {
+      return bad.Write(input, *bad_lines);
+    };
+  }
   std::atomic<uint64_t> read = 0, merged = 0;
   options.progress = [&](const char* phase, uint64_t done) {
     (phase == std::string_view("merging") ? merged : read) = done;
@@ -251,13 +271,15 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
     trained = corpus::TrainBpe(options, pretokenizer);
   }
   CAIRN_ASSIGN_OR_RETURN(const corpus::TrainSummary summary, std::move(trained));
+  if (bad_lines != nullptr) CAIRN_RETURN_IF_ERROR(bad_lines->Finish());
   CAIRN_RETURN_IF_ERROR(corpus::WriteVocabulary(summary.vocabulary, arguments.output));
+  if (bad_lines != nullptr) CAIRN_RETURN_IF_ERROR(bad_lines->Commit());
   const double seconds = SecondsSince(start);
   const auto& vocabulary = summary.vocabulary;
   const auto specials = std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),
                                       [](const auto& token) { return token.special; });
   if (context.json()) {
-    const nlohmann::ordered_json json = {{"output", arguments.output},
+    nlohmann::ordered_json json = {{"output", arguments.output},
                                          {"vocab_size", vocabulary.tokens.size()},
                                          {"merges", vocabulary.merges.size()},
                                          {"special_tokens", specials},
@@ -267,11 +289,18 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
                                          {"resumed_merges", summary.resumed_merges},
                                          {"spilled", summary.count.spilled},
                                          {"seconds", seconds}};
+    if (arguments.skip_bad_lines) {
+      json["bad_lines"] = summary.count.bad_lines;
+      json["bad_lines_report"] = BadLinesLog(arguments);
+    }
     absl::PrintF("%s\n", JsonText(json));
   } else {
     absl::PrintF("%s: %d tokens (%d merges, %d special) from %s, %d distinct words, in %.2f s\n", arguments.output,
                  vocabulary.tokens.size(), vocabulary.merges.size(), specials,
                  FormatSize(static_cast<int64_t>(summary.count.file_bytes)), summary.count.distinct_words, seconds);
+    if (arguments.skip_bad_lines) {
+      absl::PrintF("%s: %d bad lines, which were left out\n", BadLinesLog(arguments), summary.count.bad_lines);
+    }
   }
   if (vocabulary.tokens.size() < options.vocab_size) {
     absl::FPrintF(stderr, "note: no pair was left to merge after %d tokens, fewer than the %d asked for\n",
@@ -328,6 +357,9 @@ void AddCorpusBpeTrainCommand(Command bpe, CommandContext& context) {
       "--by-line", arguments->by_line,
       "Read each line, with its newline, as a text of its own, as Hugging Face does; else a file is one text");
   command.AddOption("--json-key", arguments->json_key, "Key of the text in JSON lines (default: text)");
+  command.AddFlag("--skip-bad-lines", arguments->skip_bad_lines,
+                  "Leave bad JSON lines out, and describe each in bad_lines.log beside the tokenizer. By default the "
+                  "first one ends the run");
   command
       .AddOption("--invalid-utf8", arguments->invalid_utf8,
                  "What to do with bytes that are not UTF-8: learn them as they are, stop with an error, leave them "

@@ -4,6 +4,7 @@
 #include "cli/corpus/corpus_inspect_command.h"
 #include "cli/corpus/corpus_mds_command.h"
 #include "cli/corpus/corpus_merge_command.h"
+#include "cli/corpus/corpus_pack_command.h"
 #include "cli/corpus/corpus_prepare_cache_command.h"
 #include "cli/corpus/corpus_preprocess_command.h"
 #include "cli/corpus/corpus_shuffle_command.h"
@@ -21,6 +22,7 @@ void AddCorpusCommand(Command app, CommandContext& context) {
   corpus::UseObjectStores(&stores);
   AddCorpusBpeCommand(corpus, context);
   AddCorpusPreprocessCommand(corpus, context);
+  AddCorpusPackCommand(corpus, context);
   AddCorpusShuffleCommand(corpus, context);
   AddCorpusMergeCommand(corpus, context);
   AddCorpusMdsCommand(corpus, context);

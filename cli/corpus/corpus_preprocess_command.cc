@@ -1,11 +1,8 @@
 #include "cli/corpus/corpus_preprocess_command.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,14 +14,13 @@
 #include "absl/strings/str_format.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/replaced_output.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/io/files_below.h"
-#include "corpus/io/object_inputs.h"
-#include "corpus/io/object_stores.h"
 #include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
@@ -47,56 +43,13 @@ Megatron-LM's tools/preprocess_data.py. The files get these names when all of th
 
 struct Arguments {
   std::vector<std::string> inputs;
-  std::string output_prefix, punkt_model, vocab, dataset_impl, language;
+  std::string output_prefix, modes_key, punkt_model, vocab, dataset_impl, language;
   std::vector<std::string> keys = {"text"};
   std::string max_line = "32MiB";
   corpus::TokenizerChoice tokenizer;
   bool skip_bad_lines = false, split_sentences = false, keep_sequential = false, no_special = false;
   int workers = 0, partitions = 1, log_interval = 1000;
 };
-
-// A directory stands for the files below it, and another name that exists for itself. Any other is a pattern, whose
-// matches are ordered by their bytes.
-absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
-  std::vector<std::string> files;
-  for (const std::string& input : inputs) {
-    if (corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
-      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> objects, corpus::FindObjects(*stores, input));
-      files.insert(files.end(), objects.begin(), objects.end());
-      continue;
-    }
-    std::error_code error;
-    if (std::filesystem::is_directory(input, error)) {
-      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
-      files.insert(files.end(), below.begin(), below.end());
-      continue;
-    }
-    if (std::filesystem::exists(input, error)) {
-      files.push_back(input);
-      continue;
-    }
-    glob_t found = {};
-    if (glob(input.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
-      std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-      std::sort(matches.begin(), matches.end());
-      files.insert(files.end(), matches.begin(), matches.end());
-    }
-    const bool none = found.gl_pathc == 0;
-    globfree(&found);
-    if (none) {
-      return MakeError(Reason::kInputUnreadable, absl::StrCat(input, ": no such file, and no file matches it"),
-                       {{"file", input}});
-    }
-  }
-  for (const std::string& file : files) {
-    std::error_code error;
-    if (std::filesystem::is_directory(file, error)) {
-      return MakeError(Reason::kInputUnreadable, absl::StrCat(file, ": is a directory; a JSON lines file was expected"),
-                       {{"file", file}});
-    }
-  }
-  return files;
-}
 
 // The thread of the progress line reads these.
 struct SharedProgress {
@@ -157,6 +110,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   CAIRN_ASSIGN_OR_RETURN(options.inputs, ExpandInputs(given.inputs));
   options.output_prefix = given.output_prefix;
   options.keys = given.keys;
+  options.modes_key = given.modes_key;
   options.partitions = given.partitions;
   options.keep_sequential = given.keep_sequential;
   options.skip_bad_lines = given.skip_bad_lines;
@@ -244,6 +198,8 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
                 "Keys to take from each object, or columns of a table; one pair of files for each")
       .TakesMany()
       .ShowDefault();
+  app.AddOption("--modes-key", given->modes_key,
+                "Key of a list with one mode, a number, for each text of the list: writes a multimodal dataset");
   app.AddOption("--tokenizer-type", given->tokenizer.type,
                 absl::StrCat("One of Megatron-LM's types: ", std::string(corpus::kTokenizerTypes)))
       .Required();

@@ -194,6 +194,7 @@ class Counting {
     counting.resume = options_.resume;
     counting.checkpoint_bytes = options_.checkpoint_bytes;
     counting.settings = settings();
+    counting.bad_lines = options_.bad_lines;
     if (options_.progress) {
       counting.progress = [this](uint64_t bytes) { return options_.progress("counting", summary_.file_bytes + bytes); };
     }
@@ -202,6 +203,7 @@ class Counting {
     CAIRN_ASSIGN_OR_RETURN(const CountSummary count, CountWords(counting, pretokenizer_, specials_, visit));
     summary_.file_bytes += count.file_bytes;
     summary_.distinct_words += count.distinct_words;
+    summary_.bad_lines += count.bad_lines;
     summary_.resumed |= count.resumed;
     summary_.spilled |= count.spilled;
     return absl::OkStatus();

@@ -56,6 +56,7 @@ struct TrainOptions {
   // Called by one thread at a time with the phase and its progress (bytes read, or merges made). If it returns false,
   // the training ends with CANCELLED (INTERRUPTED).
   std::function<bool(const char* phase, uint64_t done)> progress;
+  std::function<absl::Status(const std::string& input, const BadLines&)> bad_lines;  // as in CountOptions
 };
 
 struct TrainSummary {

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <atomic>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,7 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kEnds = 1024;
+constexpr uint64_t kBlocksAhead = 64;
 constexpr std::string_view kWhat = "to count words; fewer threads need less";
 
 // Does one thread's part of the count.
@@ -29,8 +32,9 @@ class Worker {
   Worker(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
       : options_(options), specials_(specials), splitter_(pretokenizer) {}
 
-  absl::Status CountBlock(TextBlock& block) {
-    const absl::Status status = CountUnits(block);
+  // Adds the bad lines to `bad` if they are left out.
+  absl::Status CountBlock(TextBlock& block, BadLines& bad) {
+    const absl::Status status = CountUnits(block, bad);
     table_.Flush();
     return status;
   }
@@ -38,14 +42,14 @@ class Worker {
   WordTable& table() { return table_; }
 
  private:
-  absl::Status CountUnits(TextBlock& block) {
+  absl::Status CountUnits(TextBlock& block, BadLines& bad) {
     switch (options_.blocks.unit) {
       case TextUnit::kFile:
         return CountText(block.bytes, End(block));
       case TextUnit::kLine:
         return CountLines(block);
       case TextUnit::kJson:
-        return CountJson(block);
+        return CountJson(block, bad);
     }
     return absl::OkStatus();
   }
@@ -90,19 +94,23 @@ class Worker {
     return ForEachLine(block, [&](std::string_view line, uint64_t) { return CountText(line, End(block)); });
   }
 
-  absl::Status CountJson(TextBlock& block) {
+  absl::Status CountJson(TextBlock& block, BadLines& bad) {
     block.bytes.reserve(block.bytes.size() + simdjson::SIMDJSON_PADDING);
-    return ForEachLine(block,
-                       [&](std::string_view line, uint64_t number) { return CountJsonLine(block, line, number); });
+    return ForEachLine(block, [&](std::string_view line, uint64_t number) -> absl::Status {
+      const absl::Status status = CountJsonLine(line);
+      if (options_.bad_lines && HasReason(status, Reason::kBadJsonLine)) {
+        bad.Add(number, status);
+        return absl::OkStatus();
+      }
+      if (status.ok() || !HasReason(status, Reason::kBadJsonLine)) return status;
+      const std::string& input = options_.blocks.inputs[block.input];
+      return Annotate(status, absl::StrCat(input, ":", number), {{"file", input}, {"line", absl::StrCat(number)}});
+    });
   }
 
-  absl::Status CountJsonLine(const TextBlock& block, std::string_view line, uint64_t number) {
+  absl::Status CountJsonLine(std::string_view line) {
     if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return absl::OkStatus();
-    const auto bad = [&](const std::string& what) {
-      const std::string& input = options_.blocks.inputs[block.input];
-      return MakeError(Reason::kBadJsonLine, absl::StrCat(input, ":", number, ": ", what),
-                       {{"file", input}, {"line", absl::StrCat(number)}});
-    };
+    const auto bad = [](const std::string& what) { return MakeError(Reason::kBadJsonLine, what); };
     simdjson::dom::element document;
     if (const auto error = parser_.parse(line.data(), line.size(), false).get(document)) {
       return bad(absl::StrCat("not JSON: ", simdjson::error_message(error)));
@@ -195,6 +203,7 @@ class Counter {
   void WorkOn(Worker& worker) {
     TextBlock block;
     while (!stop_) {
+      uint64_t place = 0;
       {
         MutexLock lock(mutex_);
         if (stop_) return;
@@ -210,8 +219,11 @@ class Counter {
           return;
         }
         if (options_.resume && read - epoch_begin_ >= options_.checkpoint_bytes) stop_ = true;
+        place = taken_++;
       }
-      const absl::Status status = worker.CountBlock(block);
+      BadLines bad;
+      absl::Status status = worker.CountBlock(block, bad);
+      if (status.ok() && options_.bad_lines) status = Describe(place, block.input, std::move(bad));
       if (!status.ok()) {
         MutexLock lock(mutex_);
         return Fail(status);
@@ -226,6 +238,25 @@ class Counter {
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (error_.ok()) error_ = status;
     stop_ = true;
+    described_one_.NotifyAll();
+  }
+
+  // Describes the bad lines of the block `place` when those of the blocks before are described. A block that is far
+  // ahead waits, so that few are kept.
+  absl::Status Describe(uint64_t place, size_t input, BadLines bad) {
+    MutexLock lock(mutex_);
+    while (place - described_ > kBlocksAhead && error_.ok()) described_one_.Wait(mutex_);
+    if (!error_.ok()) return absl::OkStatus();
+    undescribed_.emplace(place, std::pair(input, std::move(bad)));
+    for (auto due = undescribed_.begin(); due != undescribed_.end() && due->first == described_;
+         due = undescribed_.erase(due), ++described_) {
+      const auto& [of, lines] = due->second;
+      if (lines.size() == 0) continue;
+      summary_.bad_lines += lines.size();
+      CAIRN_RETURN_IF_ERROR(options_.bad_lines(options_.blocks.inputs[of], lines));
+    }
+    described_one_.NotifyAll();
+    return absl::OkStatus();
   }
 
   // Writes every table as a run and, with `resume`, records that.
@@ -310,6 +341,10 @@ class Counter {
   Mutex mutex_;
   BlockReader reader_;  // threads use it under mutex_
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;      // blocks
+  uint64_t described_ ABSL_GUARDED_BY(mutex_) = 0;  // of them
+  std::map<uint64_t, std::pair<size_t, BadLines>> undescribed_ ABSL_GUARDED_BY(mutex_);
+  CondVar described_one_;
 };
 
 }  // namespace

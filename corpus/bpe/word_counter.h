@@ -11,6 +11,7 @@
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
 #include "corpus/bpe/text_blocks.h"
+#include "corpus/io/bad_lines.h"
 
 namespace cairn::corpus {
 
@@ -34,11 +35,15 @@ struct CountOptions {
   // Called by one thread at a time with the bytes read from the files. If it returns false, the count ends with
   // CANCELLED (INTERRUPTED).
   std::function<bool(uint64_t)> progress;
+  // If it is set, bad lines (kJson) are left out, and it gets those of a part of an input, in the order of the inputs;
+  // one thread at a time calls it. Not with `resume`, because the next run would not have those of this one.
+  std::function<absl::Status(const std::string& input, const BadLines&)> bad_lines;
 };
 
 struct CountSummary {
   uint64_t file_bytes = 0;
   uint64_t distinct_words = 0;
+  uint64_t bad_lines = 0;  // left out
   bool resumed = false;
   bool spilled = false;
 };
@@ -47,8 +52,9 @@ using WordVisitor = std::function<absl::Status(size_t part, std::string_view wor
 
 // When all inputs are read, it calls visit(part, word, count) once for every distinct word, in no particular order.
 // Several threads may call it at the same time for different parts, which are of about equal size. INVALID_ARGUMENT
-// (BAD_JSON_LINE): a line is bad; the message has file and line; (BAD_REQUEST): the record to resume from belongs to
-// other inputs or settings. Else the errors of BlockReader, Splitter, MergeRuns, WriteRun and `visit`.
+// (BAD_JSON_LINE): a line is bad, and bad ones are not left out; the message has file and line; (BAD_REQUEST): the
+// record to resume from belongs to other inputs or settings. Else the errors of BlockReader, Splitter, MergeRuns,
+// WriteRun and `visit`.
 absl::StatusOr<CountSummary> CountWords(const CountOptions& options, const Pretokenizer& pretokenizer,
                                         const SpecialMatcher& specials, const WordVisitor& visit);
 

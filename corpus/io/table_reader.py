@@ -1,30 +1,20 @@
-"""Reads the rows of a Parquet or Arrow file, and writes each as a line of JSON. table_source.cc has this text and runs it.
+"""Reads the rows of a Parquet or Arrow file, and writes each as a line of JSON. python_frames.py comes before this
+text, and table_source.cc runs both.
 
 usage: python3 -c TEXT READER READERS COLUMN...
 
 The file is open as descriptor 3. Of its parts, which are row groups or record batches, this process reads those whose
-number is READER modulo READERS. Without a COLUMN it reads all. Standard output gets frames: one byte for the kind, the
-length as a little-endian u32, and the content. The kinds are:
+number is READER modulo READERS. Without a COLUMN it reads all. The kinds of its frames are:
 
     L  some bytes of the lines
     P  a part ends; the content is a u64, how many bytes of the file it takes
-    E  reading has failed; the content is JSON: reason, message, next
+    E  reading has failed
     Z  there are no more parts
 """
-import sys
-
-sys.path = [place for place in sys.path if place]  # not the directory in which the command is given
-
-import json
-import os
 import queue
-import resource
-import struct
 import threading
 
 FILE = "/proc/self/fd/3"
-# What the values of a hostile file may take.
-MOST_MEMORY = 2 << 30
 # Rows are decoded until they have about this many bytes.
 BATCH_BYTES = 1 << 20
 MOST_ROWS = 1024
@@ -33,42 +23,10 @@ BATCHES_AHEAD = 32
 MOST_OF_A_FRAME = 16 << 20
 
 
-class Failure(Exception):
-    def __init__(self, reason, message, next):
-        super().__init__(message)
-        self.content = {"reason": reason, "message": message[:2000], "next": next}
-
-
-def frame(kind, content=b""):
-    return struct.pack("<cI", kind, len(content)) + content
-
-
 def write_frames(frames):
     """Writes what the queue holds, in a thread of its own."""
     while (content := frames.get()) is not None:
-        view = memoryview(content)
-        try:
-            while view:
-                view = view[os.write(1, view):]
-        except OSError:
-            os._exit(0)  # the other side has ended
-
-
-def load_arrow():
-    # This allocator takes no more address space than what it gives out.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # of standard error, which is a file
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise Failure("UNSUPPORTED",
-                      f"{sys.executable} cannot load pyarrow, which reads Parquet and Arrow files: {error}",
-                      f"Install it: {sys.executable} -m pip install pyarrow. Or name a Python that has it by the "
-                      "environment variable CAIRN_PYTHON.") from None
-    return pyarrow
+        write(content)
 
 
 def is_json(arrow, kind):
@@ -176,7 +134,7 @@ def send_parts(arrow, parts, frames):
 
 
 def read(reader, readers, wanted, frames):
-    arrow = load_arrow()
+    arrow = load_arrow("reads Parquet and Arrow files")
     # Feather files of the first version are too old to be read here.
     with open(FILE, "rb") as file:
         parquet = file.read(4) == b"PAR1"
@@ -199,7 +157,7 @@ def main():
     try:
         read(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:], frames)
     except Failure as failure:
-        frames.put(frame(b"E", json.dumps(failure.content).encode()))
+        frames.put(failure_frame(failure))
     finally:
         frames.put(None)
         writer.join()

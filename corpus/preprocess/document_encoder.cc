@@ -23,32 +23,40 @@ size_t CharactersEnd(std::string_view text, size_t begin, size_t characters) {
   return at;
 }
 
+std::vector<std::string> WithModes(std::vector<std::string> keys, const std::string& modes_key) {
+  if (!modes_key.empty()) keys.push_back(modes_key);
+  return keys;
+}
+
 }  // namespace
 
 void EncodedDocuments::Pop() {
   for (; document_sequences.back() > 0; --document_sequences.back()) {
     ids.resize(ids.size() - static_cast<size_t>(sequence_lengths.back()));
+    if (!modes.empty()) modes.pop_back();
     sequence_lengths.pop_back();
   }
   document_sequences.pop_back();
 }
 
 DocumentEncoder::DocumentEncoder(std::vector<std::string> keys, const Tokenizer& tokenizer, const Framing& framing,
-                                 std::unique_ptr<SentenceSplitter> splitter)
+                                 std::unique_ptr<SentenceSplitter> splitter, const std::string& modes_key)
     : keys_(keys),
+      modes_key_(modes_key),
       framing_(framing),
-      parser_(std::move(keys)),
+      parser_(WithModes(std::move(keys), modes_key), modes_key.empty() ? 0 : 1),
       encoder_(tokenizer.NewEncoder()),
       splitter_(std::move(splitter)) {}
 
 absl::Status DocumentEncoder::Encode(std::string_view line, std::vector<EncodedDocuments>& out) {
   CAIRN_RETURN_IF_ERROR(parser_.Parse(line));
   for (size_t i = 0; i < keys_.size(); ++i) {
-    const size_t ids = out[i].ids.size(), sequences = out[i].sequence_lengths.size();
+    const size_t ids = out[i].ids.size(), sequences = out[i].sequence_lengths.size(), modes = out[i].modes.size();
     const absl::Status status = EncodeField(parser_.values()[i], keys_[i], out[i]);
     if (status.ok()) continue;
     out[i].ids.resize(ids);
     out[i].sequence_lengths.resize(sequences);
+    out[i].modes.resize(modes);
     while (i-- > 0) out[i].Pop();
     return status;
   }
@@ -73,8 +81,14 @@ absl::Status DocumentEncoder::EncodeField(const FieldValue& value, const std::st
     sentences = &sentences_;
   }
 
+  const std::vector<int8_t>* const modes = modes_key_.empty() ? nullptr : &parser_.values().back().numbers;
+  if (modes != nullptr && modes->size() != sentences->size()) {
+    return MakeError(Reason::kBadJsonLine, absl::StrCat("'", key, "' has ", sentences->size(), " sequences, but '",
+                                                        modes_key_, "' has ", modes->size(), " modes"));
+  }
   const size_t first_id = out.ids.size(), first_sequence = out.sequence_lengths.size();
-  for (const std::string_view sentence : *sentences) {
+  for (size_t i = 0; i < sentences->size(); ++i) {
+    const std::string_view sentence = (*sentences)[i];
     const size_t begin = out.ids.size();
     out.ids.insert(out.ids.end(), framing_.before.begin(), framing_.before.end());
     if (const absl::Status status = encoder_->Encode(sentence, out.ids); !status.ok()) {
@@ -86,7 +100,9 @@ absl::Status DocumentEncoder::EncodeField(const FieldValue& value, const std::st
       return MakeError(Reason::kBadJsonLine,
                        absl::StrCat("the text of '", key, "' has ", length, " tokens; an index counts to 2^31 - 1"));
     }
-    if (length != 0) out.sequence_lengths.push_back(static_cast<int32_t>(length));
+    if (length == 0) continue;
+    out.sequence_lengths.push_back(static_cast<int32_t>(length));
+    if (modes != nullptr) out.modes.push_back((*modes)[i]);
   }
   if (out.ids.size() > first_id && framing_.end_of_document) {
     out.ids.push_back(*framing_.end_of_document);

@@ -28,6 +28,7 @@ struct EncodedDocuments {
   std::vector<uint32_t> ids;
   std::vector<int32_t> sequence_lengths;
   std::vector<uint32_t> document_sequences;  // how many sequences each document has
+  std::vector<int8_t> modes;                 // of each sequence, of a multimodal dataset alone
 
   // Drops the last document.
   void Pop();
@@ -36,19 +37,21 @@ struct EncodedDocuments {
 // Not thread-safe.
 class DocumentEncoder {
  public:
-  // If `splitter` is null, a text is one sentence. The tokenizer and `framing` must outlive this object.
+  // If `splitter` is null, a text is one sentence. If `modes_key` is not empty, it is the key of a list with one mode
+  // for each sentence of a text. The tokenizer and `framing` must outlive this object.
   DocumentEncoder(std::vector<std::string> keys, const Tokenizer& tokenizer, const Framing& framing,
-                  std::unique_ptr<SentenceSplitter> splitter);
+                  std::unique_ptr<SentenceSplitter> splitter, const std::string& modes_key = "");
 
   // Appends one document per key, out[i] for keys[i]; after an error, nothing. kLinePadding readable bytes must follow
   // `line`. INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser; or a list of sentences stands where texts are to be
-  // split; or a document has 2^31 tokens.
+  // split; or a text has another number of sentences than of modes; or a document has 2^31 tokens.
   absl::Status Encode(std::string_view line, std::vector<EncodedDocuments>& out);
 
  private:
   absl::Status EncodeField(const FieldValue& value, const std::string& key, EncodedDocuments& out);
 
   const std::vector<std::string> keys_;
+  const std::string modes_key_;
   const Framing& framing_;
   DocumentParser parser_;
   std::unique_ptr<Encoder> encoder_;

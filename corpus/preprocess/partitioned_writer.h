@@ -19,8 +19,8 @@ namespace cairn::corpus {
 // where those of IndexedWriter do, until Finish. Not thread-safe. Fails as IndexedWriter.
 class PartitionedWriter {
  public:
-  static absl::StatusOr<std::unique_ptr<PartitionedWriter>> Create(const std::string& prefix, IndexedDtype dtype,
-                                                                   int partitions);
+  static absl::StatusOr<std::unique_ptr<PartitionedWriter>> Create(const std::string& prefix,
+                                                                   IndexedWriter::Options options, int partitions);
 
   // `first` counts all documents that came before.
   absl::Status Add(uint64_t first, const EncodedDocuments& documents);
@@ -30,14 +30,15 @@ class PartitionedWriter {
   const IndexedWriter& writer() const { return *writer_; }
 
  private:
-  PartitionedWriter(std::unique_ptr<IndexedWriter> writer, int partitions)
-      : writer_(std::move(writer)), partitions_(static_cast<uint64_t>(partitions)) {}
+  PartitionedWriter(std::unique_ptr<IndexedWriter> writer, bool multimodal, int partitions)
+      : writer_(std::move(writer)), multimodal_(multimodal), partitions_(static_cast<uint64_t>(partitions)) {}
 
   absl::Status Replay(Spool& spool);
 
   std::unique_ptr<IndexedWriter> writer_;
+  const bool multimodal_;
   const uint64_t partitions_;
-  std::vector<Spool> waiting_;  // those of partitions 1, 2 ..: records of counts, lengths, ids
+  std::vector<Spool> waiting_;  // those of partitions 1, 2 ..: records of counts, lengths, modes, ids
 };
 
 }  // namespace cairn::corpus

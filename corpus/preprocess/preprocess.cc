@@ -1,8 +1,6 @@
 #include "corpus/preprocess/preprocess.h"
 
 #include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
+#include "corpus/io/bad_lines.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/ordered_work.h"
 #include "corpus/io/output_file.h"
@@ -21,40 +20,6 @@ namespace {
 
 // Each worker may be this many batches ahead of the writer.
 constexpr uint64_t kBatchesPerWorker = 3;
-
-// The bad lines of a batch. Most of many have few causes, so each of these is kept once.
-class BadLines {
- public:
-  void Add(uint64_t line, const absl::Status& status) {
-    const auto [cause, is_new] =
-        numbers_.try_emplace(std::string(status.message()), static_cast<uint32_t>(numbers_.size()));
-    lines_.push_back({line, cause->second});
-  }
-  uint64_t size() const { return lines_.size(); }
-
-  absl::Status Write(const std::string& file, OutputFile& output) const {
-    // A name that is no UTF-8 gets U+FFFD.
-    const auto quoted = [](const std::string& text) {
-      return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    };
-    std::vector<std::string> causes(numbers_.size());
-    for (const auto& [cause, number] : numbers_) causes[number] = quoted(cause);
-    const std::string name = quoted(file);
-    for (const Entry& entry : lines_) {
-      CAIRN_RETURN_IF_ERROR(output.Append(
-          absl::StrCat("{\"file\": ", name, ", \"line\": ", entry.line, ", \"cause\": ", causes[entry.cause], "}\n")));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  struct Entry {
-    uint64_t line;
-    uint32_t cause;
-  };
-  std::vector<Entry> lines_;
-  std::map<std::string, uint32_t> numbers_;
-};
 
 struct EncodedBatch {
   size_t file = 0;
@@ -76,6 +41,13 @@ absl::Status Check(const PreprocessOptions& options) {
     }
     if (!seen.insert(key).second)
       return MakeError(Reason::kBadRequest, absl::StrCat("the key '", key, "' was given twice"));
+  }
+  if (!options.modes_key.empty() && options.new_splitter) {
+    return MakeError(Reason::kBadRequest, "texts with modes cannot be split into sentences",
+                     {{"next", "Leave --split-sentences or --modes-key out."}});
+  }
+  if (seen.contains(options.modes_key)) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("the key '", options.modes_key, "' is of texts and of modes"));
   }
   return absl::OkStatus();
 }
@@ -128,14 +100,15 @@ std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key
 absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                                             const Framing& framing) {
   CAIRN_RETURN_IF_ERROR(Check(options));
-  const IndexedDtype dtype = OptimalIndexedDtype(tokenizer.vocab_size());
+  const bool multimodal = !options.modes_key.empty();
+  const IndexedDtype dtype = multimodal ? IndexedDtype::kInt32 : OptimalIndexedDtype(tokenizer.vocab_size());
   PreprocessReport report;
   std::vector<std::unique_ptr<PartitionedWriter>> writers;
   for (const std::string& key : options.keys) {
     PreprocessedKey info{.key = key, .prefix = PrefixOfKey(options, key)};
     info.dtype = IndexedDtypeName(dtype);
     const int partitions = options.keep_sequential ? 1 : options.partitions;
-    CAIRN_ASSIGN_OR_RETURN(auto writer, PartitionedWriter::Create(info.prefix, dtype, partitions));
+    CAIRN_ASSIGN_OR_RETURN(auto writer, PartitionedWriter::Create(info.prefix, {dtype, multimodal}, partitions));
     writers.push_back(std::move(writer));
     report.keys.push_back(std::move(info));
   }
@@ -148,8 +121,8 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
   std::vector<std::unique_ptr<DocumentEncoder>> encoders;
   encoders.reserve(static_cast<size_t>(options.workers));
   for (int i = 0; i < options.workers; ++i) {
-    encoders.push_back(std::make_unique<DocumentEncoder>(options.keys, tokenizer, framing,
-                                                         options.new_splitter ? options.new_splitter() : nullptr));
+    encoders.push_back(std::make_unique<DocumentEncoder>(
+        options.keys, tokenizer, framing, options.new_splitter ? options.new_splitter() : nullptr, options.modes_key));
   }
 
   LineBatches::Options reading = {
@@ -160,6 +133,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
                     .file_bytes = options.file_bytes,
                     .columns = options.keys,
                     .table_readers = TableReadersFor(options.workers)};
+  if (multimodal) reading.source.columns.push_back(options.modes_key);
   LineBatches batches(options.inputs, reading);
   PreprocessProgress progress;
   OrderedSteps<LineBatch, EncodedBatch> steps;

@@ -26,6 +26,9 @@ struct PreprocessOptions {
   std::vector<std::string> inputs;  // files, read in this order
   std::string output_prefix;        // P: P_KEY_document.bin, or P_KEY_sentence.bin
   std::vector<std::string> keys = {"text"};
+  // If it is not empty, the key of a list with one mode for each sequence: the pairs become multimodal, with int32
+  // tokens as those of Megatron-LM's tools/preprocess_mmdata.py.
+  std::string modes_key;
   int workers = 1;  // threads
   int partitions = 1;
   bool keep_sequential = false;  // keeps the order of the documents whatever the partitions are
@@ -66,7 +69,8 @@ struct PreprocessReport {
 // way that is longer than three batches per worker, no other is taken. After an error, nothing that this call wrote
 // stands under the output's names.
 //
-// BAD_REQUEST: there is no key, a key is given twice, or workers or partitions are below 1. BAD_JSON_LINE: names the
+// BAD_REQUEST: there is no key, a key is given twice, workers or partitions are below 1, or sentences with modes are to
+// be split. BAD_JSON_LINE: names the
 // first line that is bad or too long by its file and number, unless bad lines are left out. INTERRUPTED. As OpenSource
 // and ByteSource::Read. NO_SPACE,
 // STORAGE_READ_ONLY, STORAGE_ERROR: the output cannot be written.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/reason.h"
@@ -46,6 +47,7 @@ class PythonJson::Reader {
     return true;
   }
   size_t at() const { return at_; }
+  std::string_view From(size_t begin) const { return line_.substr(begin, at_ - begin); }
 
   // Reads a string from its opening quote on. Sets `unpaired` if there is a surrogate without its other half, which
   // UTF-8 cannot hold.
@@ -183,7 +185,7 @@ class PythonJson::Reader {
 };
 
 absl::Status PythonJson::Parse(std::string_view line, const std::vector<std::string>& keys,
-                               std::vector<FieldValue>& values) {
+                               std::vector<FieldValue>& values, size_t number_keys) {
   texts_.clear();
   values.assign(keys.size(), {});
   if (!simdjson::validate_utf8(line.data(), line.size())) {
@@ -215,10 +217,28 @@ absl::Status PythonJson::Parse(std::string_view line, const std::vector<std::str
     }
     return absl::OkStatus();
   };
+  const auto has_numbers = [&](size_t key) { return key >= keys.size() - number_keys; };
+  const auto wrong_type_at = [&](size_t key, size_t at) {
+    const char* const wanted =
+        has_numbers(key) ? "a list of whole numbers from -128 to 127" : "a text or a list of texts";
+    faults[key] = Reader::FailAt(at, absl::StrCat("the value of '", keys[key], "' must be ", wanted));
+  };
   const auto wrong_type = [&](size_t key) {
-    faults[key] =
-        Reader::FailAt(reader.at(), absl::StrCat("the value of '", keys[key], "' must be a text or a list of texts"));
+    wrong_type_at(key, reader.at());
     return reader.Skip(2);
+  };
+  const auto number = [&](size_t key) -> absl::Status {
+    const size_t begin = reader.at();
+    CAIRN_RETURN_IF_ERROR(reader.Skip(2));
+    const std::string_view read = reader.From(begin);
+    int32_t value = 0;
+    const bool is_number = !read.empty() && (IsDigit(read.front()) || read.front() == '-');
+    if (is_number && absl::SimpleAtoi(std::string(read), &value) && value == static_cast<int8_t>(value)) {
+      values[key].numbers.push_back(static_cast<int8_t>(value));
+    } else {
+      wrong_type_at(key, begin);
+    }
+    return absl::OkStatus();
   };
 
   std::vector<bool> found(keys.size(), false);
@@ -236,14 +256,16 @@ absl::Status PythonJson::Parse(std::string_view line, const std::vector<std::str
       found[key] = true;
       values[key] = {};
       faults[key] = absl::OkStatus();
-      if (reader.Peek() == '"') {
+      if (reader.Peek() == '"' && !has_numbers(key)) {
         CAIRN_RETURN_IF_ERROR(text(key));
       } else if (reader.Take('[')) {
         values[key].is_list = true;
         reader.SkipBlanks();
         for (bool items = !reader.Take(']'); items;) {
           reader.SkipBlanks();
-          if (reader.Peek() == '"') {
+          if (has_numbers(key)) {
+            CAIRN_RETURN_IF_ERROR(number(key));
+          } else if (reader.Peek() == '"') {
             CAIRN_RETURN_IF_ERROR(text(key));
           } else {
             CAIRN_RETURN_IF_ERROR(wrong_type(key));

@@ -16,10 +16,12 @@ namespace cairn::corpus {
 // Not thread-safe. It holds the texts of the last line.
 class PythonJson {
  public:
-  // Fills values[i] with the value of keys[i]; texts are valid until the next call. Nesting is limited to 1,000 levels,
+  // Fills values[i] with the value of keys[i]; texts are valid until the next call. The last `number_keys` keys have
+  // lists of numbers. Nesting is limited to 1,000 levels,
   // as in Python. INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser::Parse; the message has the column (in bytes,
   // from 1).
-  absl::Status Parse(std::string_view line, const std::vector<std::string>& keys, std::vector<FieldValue>& values);
+  absl::Status Parse(std::string_view line, const std::vector<std::string>& keys, std::vector<FieldValue>& values,
+                     size_t number_keys = 0);
 
  private:
   class Reader;

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "absl/status/statusor.h"
 #include "common/status/reason.h"
 #include "corpus/preprocess/document_parser.h"
 
@@ -42,6 +43,37 @@ TEST(PythonJsonTest, Parse_TextsAndLists_AreRead) {
   EXPECT_EQ(ParseLine(R"( {"id":[{"x":[]}],"text":["a","b"]} )").texts[0], (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(ParseLine(R"({"text":[]})").texts[0].empty());
   EXPECT_EQ(ParseLine("{\"text\":\"a\"}\r").texts[0][0], "a");
+}
+
+// Returns the numbers that both parsers read, or what is wrong.
+absl::StatusOr<std::vector<int8_t>> ParseNumbers(std::string_view line) {
+  const std::vector<std::string> keys = {"text", "n"};
+  PythonJson exact;
+  std::vector<FieldValue> values;
+  const absl::Status status = exact.Parse(line, keys, values, 1);
+  DocumentParser parser(keys, 1);
+  const std::string padded = Padded(line);
+  const absl::Status fast = parser.Parse(std::string_view(padded).substr(0, line.size()));
+  EXPECT_EQ(fast.ok(), status.ok()) << line;
+  if (!status.ok()) return status;
+  EXPECT_EQ(parser.values()[1].numbers, values[1].numbers) << line;
+  return values[1].numbers;
+}
+
+TEST(PythonJsonTest, Parse_ListsOfNumbers_AreRead) {
+  EXPECT_EQ(*ParseNumbers(R"({"text":"a","n":[0,1 , -128,127]})"), (std::vector<int8_t>{0, 1, -128, 127}));
+  EXPECT_EQ(*ParseNumbers(R"({"n":[],"text":["a"],"x":NaN})"), (std::vector<int8_t>{}));
+  EXPECT_EQ(*ParseNumbers(R"({"n":"a","text":"a","n":[-0],"x":NaN})"), (std::vector<int8_t>{0}));
+}
+
+TEST(PythonJsonTest, Parse_OtherThanSmallWholeNumbers_AreRefused) {
+  for (const char* value : {"128", "[128]", "[-129]", "[1.0]", "[1e0]", "[true]", "[null]", "[\"1\"]", "[[1]]", "\"1\"",
+                            "[NaN]", "[99999999999999999999]", "{}"}) {
+    const auto read = ParseNumbers(std::string(R"({"text":"a","n":)") + value + "}");
+    ASSERT_FALSE(read.ok()) << value;
+    EXPECT_NE(read.status().message().find("'n' must be a list of whole numbers from -128 to 127"), std::string::npos)
+        << read.status();
+  }
 }
 
 TEST(PythonJsonTest, Parse_EqualKeys_TheLastCounts) {

@@ -169,3 +169,53 @@ def test_a_bomb_is_one_long_line_in_little_memory(tmp_path, ending):
     cause = "the line is longer than 32.0 MiB"
     assert described(tmp_path / "out") == [{"file": str(source), "line": 2, "cause": cause}]
     assert pathlib.Path(f"{tmp_path}/out_text_document.bin").read_bytes() == b"\1\0\2\0\3\0"
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_bpe_train_leaves_bad_lines_out(tmp_path, threads):
+    """The tokenizer is that of the good lines, and the report has the bad ones in their order."""
+    rng = random.Random(threads)
+    lines, bad = [], []
+    for number in range(1, 60_001):
+        good = json.dumps({"text": " ".join(rng.choice(["low", "lower", "newest", "wide"]) for _ in range(12))})
+        line = rng.choice([good] * 8 + [good[:-9], '{"title": "x"}', '{"text": 7}', "[]", "x"])
+        lines.append(line)
+        if line != good:
+            bad.append(number)
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "good.jsonl").write_text("".join(line + "\n" for i, line in enumerate(lines, 1) if i not in set(bad)))
+
+    def train(source, out, *more, expect=0):
+        done = subprocess.run([str(CAIRN), "corpus", "bpe", "train", source, "--vocab-size", "300", "--threads",
+                               str(threads), "--output", out, *more], capture_output=True, text=True, timeout=120)
+        assert done.returncode == expect, done.stderr
+        return done
+
+    first = train(tmp_path / "in.jsonl", tmp_path / "none", expect=1)
+    assert "BAD_JSON_LINE" in first.stderr and not list(tmp_path.glob("none/*"))
+    train(tmp_path / "good.jsonl", tmp_path / "good")
+    done = train(tmp_path / "in.jsonl", tmp_path / "out", "--skip-bad-lines", "--format=json")
+    report = json.loads(done.stdout)
+    assert (report["bad_lines"], report["bad_lines_report"]) == (len(bad), f"{tmp_path}/out/bad_lines.log")
+    told = [json.loads(line) for line in (tmp_path / "out/bad_lines.log").read_text().splitlines()]
+    assert [entry["line"] for entry in told] == bad and {entry["file"] for entry in told} == {f"{tmp_path}/in.jsonl"}
+    causes = [entry["cause"].split(":")[0] for entry in told]
+    assert set(causes) == {"not JSON", "has no key 'text'", "the value of 'text' is no string", "not a JSON object"}
+    for name in ("tokenizer.json", "merges.txt", "vocab.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "good" / name).read_bytes()
+
+
+def test_bpe_train_refuses_what_is_no_bad_line(tmp_path):
+    def train(source, *more):
+        done = subprocess.run([str(CAIRN), "corpus", "bpe", "train", source, "--vocab-size", "300", "--output",
+                               tmp_path / "out", "--skip-bad-lines", *more], capture_output=True, text=True,
+                              timeout=120)
+        assert done.returncode == 1 and not list(tmp_path.glob("out/*")), done.stderr
+        return done.stderr
+
+    (tmp_path / "in.jsonl.xz").write_bytes(lzma.compress(b'{"text": "1"}\nno JSON\n' * 2000)[:-20])
+    assert "INPUT_UNREADABLE" in train(tmp_path / "in.jsonl.xz")
+    (tmp_path / "in.txt").write_text("text\n")
+    assert "BAD_REQUEST: --skip-bad-lines is for JSON lines" in train(tmp_path / "in.txt")
+    (tmp_path / "in.jsonl").write_text("x\n")
+    assert "BAD_REQUEST" in train(tmp_path / "in.jsonl", "--resume")

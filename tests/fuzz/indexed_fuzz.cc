@@ -36,6 +36,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       return absl::OkStatus();
     };
     const bool visited = (*reader)->VisitLengthsAndPointers(follow).ok();
+    uint64_t modes = 0;
+    const bool modes_read = (*reader)
+                                ->VisitModes([&](const int8_t*, size_t count) {
+                                  modes += count;
+                                  return absl::OkStatus();
+                                })
+                                .ok();
+    if (valid && (*reader)->multimodal() && (!modes_read || modes != (*reader)->header().sequences)) std::abort();
     if (valid && (!visited || end != (*reader)->bin_bytes())) std::abort();
   }
   unlink((prefix + ".bin").c_str());

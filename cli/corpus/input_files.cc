@@ -1,0 +1,59 @@
+#include "cli/corpus/input_files.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/io/files_below.h"
+#include "corpus/io/object_inputs.h"
+#include "corpus/io/object_stores.h"
+
+namespace cairn::cli {
+
+absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
+  std::vector<std::string> files;
+  for (const std::string& input : inputs) {
+    if (corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> objects, corpus::FindObjects(*stores, input));
+      files.insert(files.end(), objects.begin(), objects.end());
+      continue;
+    }
+    std::error_code error;
+    if (std::filesystem::is_directory(input, error)) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
+      files.insert(files.end(), below.begin(), below.end());
+      continue;
+    }
+    if (std::filesystem::exists(input, error)) {
+      files.push_back(input);
+      continue;
+    }
+    glob_t found = {};
+    if (glob(input.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+      std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+      std::sort(matches.begin(), matches.end());
+      files.insert(files.end(), matches.begin(), matches.end());
+    }
+    const bool none = found.gl_pathc == 0;
+    globfree(&found);
+    if (none) {
+      return MakeError(Reason::kInputUnreadable, absl::StrCat(input, ": no such file, and no file matches it"),
+                       {{"file", input}});
+    }
+  }
+  for (const std::string& file : files) {
+    std::error_code error;
+    if (std::filesystem::is_directory(file, error)) {
+      return MakeError(Reason::kInputUnreadable, absl::StrCat(file, ": is a directory; a JSON lines file was expected"),
+                       {{"file", file}});
+    }
+  }
+  return files;
+}
+
+}  // namespace cairn::cli

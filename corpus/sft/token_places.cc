@@ -1,0 +1,178 @@
+#include "corpus/sft/token_places.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/json_reader.h"
+#include "corpus/unicode/class_table.h"
+
+namespace cairn::corpus {
+namespace {
+
+namespace json = simdjson::dom;
+
+constexpr size_t kNowhere = std::string_view::npos;
+
+// Returns where the white space from `at` on ends.
+size_t BlanksEnd(std::string_view text, size_t at) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(text.data());
+  while (at < text.size()) {
+    const Character character = DecodeCharacter(bytes + at, bytes + text.size());
+    if ((character.char_class & kSpace) == 0) break;
+    at += character.length;
+  }
+  return at;
+}
+
+bool IsPartOfCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+bool HasType(json::element part, std::string_view type) {
+  std::string_view found;
+  if (part["type"].get(found) == simdjson::SUCCESS && found == type) return true;
+  for (const char* const list : {"decoders", "pretokenizers"}) {
+    json::array parts;
+    if (part[list].get(parts) != simdjson::SUCCESS) continue;
+    for (const json::element one : parts) {
+      if (one["type"].get(found) == simdjson::SUCCESS && found == type) return true;
+    }
+  }
+  return false;
+}
+
+// Returns the text of a token of SentencePiece's kind.
+std::string PlainText(std::string_view token, bool byte_fallback) {
+  uint32_t byte = 0;
+  if (byte_fallback && token.size() == 6 && token.starts_with("<0x") && token.back() == '>' &&
+      absl::SimpleHexAtoi(std::string(token.substr(3, 2)), &byte)) {
+    return std::string(1, static_cast<char>(byte));
+  }
+  return absl::StrReplaceAll(std::string(token), {{"\u2581", " "}});
+}
+
+}  // namespace
+
+absl::StatusOr<TokenPlaces> TokenPlaces::Create(const std::string& tokenizer_json, const std::string& name) {
+  const JsonReader reader{name};
+  json::parser parser;
+  CAIRN_ASSIGN_OR_RETURN(const json::element root, reader.Parse(parser, tokenizer_json));
+  json::object model;
+  if (root["model"].get(model) != simdjson::SUCCESS) return reader.Bad("it has no model");
+  TokenPlaces places;
+  places.name_ = name;
+  CAIRN_ASSIGN_OR_RETURN(places.model_, reader.String(model, "type"));
+  json::element part;
+  for (const char* const key : {"decoder", "pre_tokenizer"}) {
+    if (root[key].get(part) == simdjson::SUCCESS && HasType(part, "ByteLevel")) places.byte_level_ = true;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const bool byte_fallback, reader.Bool(model, "byte_fallback", false));
+  TokenIds vocab;
+  json::element value;
+  if (model["vocab"].get(value) != simdjson::SUCCESS) return reader.Bad("the model has no vocabulary");
+  json::array scored;
+  if (value.get(scored) == simdjson::SUCCESS) {  // Unigram: lists of a text and its score
+    for (const json::element entry : scored) {
+      std::string_view text;
+      if (entry.at(0).get(text) != simdjson::SUCCESS) return reader.Bad("an entry of the vocabulary has no text");
+      vocab.emplace_back(std::string(text), static_cast<uint32_t>(vocab.size()));
+      if (vocab.size() > kMaxTokenId) return reader.Bad("the vocabulary is too large");
+    }
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(vocab, reader.Vocab(value));
+  }
+  const auto put = [&](uint32_t id, Token token) {
+    if (places.tokens_.size() <= id) places.tokens_.resize(id + size_t{1});
+    places.tokens_[id] = std::move(token);
+  };
+  for (const auto& [text, id] : vocab) {
+    if (!places.byte_level_) {
+      put(id, {PlainText(text, byte_fallback), false});
+    } else if (std::optional<std::string> bytes = FromByteLevel(text)) {
+      put(id, {*std::move(bytes), false});
+    }
+  }
+  if (root["added_tokens"].get(value) == simdjson::SUCCESS) {
+    CAIRN_ASSIGN_OR_RETURN(std::vector<AddedToken> added, reader.Added(value, vocab));
+    for (AddedToken& token : added) put(token.id, {std::move(token.content), true});
+  }
+  return places;
+}
+
+absl::Status TokenPlaces::CheckFinds() const {
+  if (model_ != "WordPiece" && model_ != "WordLevel") return absl::OkStatus();
+  return JsonReader{name_}.Unsupported(absl::StrCat("to find the tokens of a ", model_, " model in a text"));
+}
+
+// Returns where the next token begins, or kNowhere.
+size_t TokenPlaces::Match(std::string_view text, size_t at, const Token& token, bool behind_added,
+                          ByteRange& place) const {
+  const auto take = [&](size_t begin, std::string_view piece) {
+    if (piece.empty() || !text.substr(begin).starts_with(piece)) return kNowhere;
+    place = {begin, begin + piece.size()};
+    return place.end;
+  };
+  size_t next = take(at, token.text);
+  if (next != kNowhere) return next;
+  const size_t behind_blanks = token.added || behind_added ? BlanksEnd(text, at) : at;
+  // An added token may take the blanks before it or behind it.
+  if (behind_blanks != at) {
+    next = take(behind_blanks, token.text);
+    if (next != kNowhere) {
+      if (token.added) place.begin = at;
+      return next;
+    }
+  }
+  // A blank that the tokenizer has put before a word.
+  if (!byte_level_ && !token.added && token.text.starts_with(' ')) {
+    if (token.text.size() == 1) {
+      place = {at, at};
+      return at;
+    }
+    return take(at, std::string_view(token.text).substr(1));
+  }
+  return kNowhere;
+}
+
+absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> ids,
+                               std::vector<ByteRange>& places) const {
+  places.clear();
+  places.reserve(ids.size());
+  size_t at = 0;
+  bool behind_added = false;
+  const auto lost = [&] {
+    return MakeError(Reason::kBadJsonLine, absl::StrCat("the tokenizer has changed the text from byte ", at,
+                                                        " on, so its answers are not found in the tokens"));
+  };
+  for (const uint32_t id : ids) {
+    ByteRange place;
+    if (id >= tokens_.size()) return lost();
+    const size_t next = Match(text, at, tokens_[id], behind_added, place);
+    if (next == kNowhere) return lost();
+    at = next;
+    behind_added = tokens_[id].added;
+    places.push_back(place);
+  }
+  if (at < text.size() && (!behind_added || BlanksEnd(text, at) < text.size())) return lost();
+  for (ByteRange& place : places) {
+    while (place.begin > 0 && place.begin < place.end && IsPartOfCharacter(text[place.begin])) --place.begin;
+    while (place.end < text.size() && place.begin < place.end && IsPartOfCharacter(text[place.end])) ++place.end;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<uint32_t> TokenPlaces::AddedAmong(std::span<const std::string_view> texts) const {
+  std::vector<uint32_t> found;
+  for (uint32_t id = 0; id < tokens_.size(); ++id) {
+    if (tokens_[id].added && std::ranges::find(texts, tokens_[id].text) != texts.end()) found.push_back(id);
+  }
+  return found;
+}
+
+}  // namespace cairn::corpus
