@@ -50,6 +50,20 @@ class BpeModel {
 
   std::optional<uint32_t> Find(std::string_view bytes) const;
 
+  // Calls add(word, id) for each token that, as a word, is encoded as itself. Those that others are made of by merges
+  // that come earlier, or that no merges make, are not.
+  template <typename Add>
+  void ForEachWholeWord(Add&& add) const {
+    Scratch scratch;
+    std::vector<uint32_t> ids;
+    for (const auto& [bytes, id] : id_of_) {
+      if (bytes.empty() || bytes.size() > kMostWhole) continue;
+      ids.clear();
+      Encode(bytes, scratch, ids);
+      if (ids.size() == 1 && ids[0] == id) add(std::string_view(bytes), id);
+    }
+  }
+
   // Finds the longest piece of `word` from `from` on that no merge can join with what follows, and returns its end.
   // Both sides can then be encoded on their own. If no such place is known, it returns the end of the word, which it
   // always does if whole words or unknown bytes are treated apart. In words of bytes, it looks only at places
@@ -83,6 +97,8 @@ class BpeModel {
     uint32_t rank = kNone;
     uint32_t result = kNone;
   };
+
+  static constexpr size_t kMostWhole = 31;  // longer words are too rare to be worth the time
 
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
   void FindBytePairs();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/status/reason.h"
+#include "corpus/bpe/ascii_masks.h"
 #include "corpus/bpe/compiled_pattern.h"
 #include "corpus/unicode/class_table.h"
 
@@ -265,6 +266,20 @@ TEST(Pretokenizer, Pattern_Runaway_StopsWithAnError) {
   std::vector<uint32_t> ends(16);
   const auto count = splitter.Split(std::string(2000, 'a'), 0, ends);
   EXPECT_TRUE(HasReason(count.status(), Reason::kBadPattern)) << count.status();
+}
+
+TEST(AsciiMasks, EachOfThisProcessor_AnyBytes_IsThePortableOne) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 20'000; ++round) {
+    uint8_t bytes[64];
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(round % 2 == 0 ? random() : random() % 128);
+    AsciiMasks expected, masks;
+    AsciiMasksPortable(bytes, expected);
+    for (const MakeAsciiMasks make : AsciiMasksHere()) {
+      make(bytes, masks);
+      ASSERT_EQ(masks, expected);
+    }
+  }
 }
 
 }  // namespace
