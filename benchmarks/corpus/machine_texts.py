@@ -4,8 +4,8 @@
     benchmarks/corpus/machine_texts.py DIRECTORY --bytes 6000000
 
 Of each kind there are NAME.txt, and NAME.train.txt of other files, on which tokenizers are trained. No line of a kind
-occurs twice. Prose is in the Markdown, reStructuredText and man pages of /usr and of Python's packages; code in their Python, C, C++,
-Go and JavaScript files; the other languages are the translations of programs' messages (/usr/share/locale).
+occurs twice. Prose is in the Markdown, reStructuredText and man pages of /usr and of Python's packages; code in their
+Python, C, C++, Go and JavaScript files; other languages are translations of programs' messages (/usr/share/locale).
 """
 import argparse
 import gettext

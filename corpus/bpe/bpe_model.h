@@ -105,6 +105,7 @@ class BpeModel {
   void FindJoints();
   bool CanJoin(const uint8_t* place) const;
   void Mark(size_t hash);
+  uint32_t IdOfCharacter(std::string_view text) const;
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
   void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
   bool IsPlaceForCut(const uint8_t* place) const;
@@ -136,7 +137,8 @@ class BpeModel {
   bool by_character_ = false;
   bool byte_fallback_ = false;
   std::string prefix_, suffix_;
-  std::array<uint32_t, 256> fallback_;  // the ids of <0x00> .. <0xFF>; kNone for one that is no token
+  std::vector<uint32_t> three_bytes_id_;  // of tokens that are one character of three bytes, by its code point
+  std::array<uint32_t, 256> fallback_;    // the ids of <0x00> .. <0xFF>; kNone for one that is no token
 };
 
 }  // namespace cairn::corpus

@@ -82,7 +82,7 @@ class WordSlots {
 
   size_t size() const { return size_; }
   // The owner must clear the table before it adds a word to a full one.
-  bool full() const { return 2 * size_ >= most_; }
+  bool full() const { return 4 * size_ >= 3 * most_; }
 
   void AskFor(uint64_t hash) const { __builtin_prefetch(&slots_[Home(hash)]); }
   // Returns the word's slot, or null. It is valid until a word is added.
@@ -98,7 +98,7 @@ class WordSlots {
   }
   // Adds a word that is not there, and returns its slot, whose ids the caller writes; it has one id until then.
   Slot& Add(const Key& key, uint64_t hash) {
-    if (2 * (size_ + 1) > slots_.size() && slots_.size() < most_) Grow();
+    if (4 * (size_ + 1) > 3 * slots_.size() && slots_.size() < most_) Grow();
     Slot& slot = Free(hash);
     slot.key = key;
     slot.count = 1;
