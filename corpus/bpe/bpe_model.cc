@@ -1,8 +1,10 @@
 #include "corpus/bpe/bpe_model.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
 namespace {
@@ -22,13 +24,20 @@ constexpr size_t kJointBytes = 3;
 
 uint32_t ShapeOf(size_t left, size_t right) { return static_cast<uint32_t>((left - 1) * kJointBytes + right - 1); }
 
-uint64_t HashJoint(const uint8_t* place, size_t left, size_t right) {
-  uint64_t key = ShapeOf(left, right);
-  for (size_t i = 0; i < left; ++i) key = key << 8 | place[-1 - static_cast<ptrdiff_t>(i)];
-  for (size_t i = 0; i < right; ++i) key = key << 8 | place[i];
-  key *= 0x9E3779B97F4A7C15u;
-  return key >> 32;
-}
+// The bytes before a place, the nearest one lowest, and those behind it. Three on either side must be readable.
+struct Joint {
+  explicit Joint(const uint8_t* place)
+      : before(uint32_t{place[-1]} | uint32_t{place[-2]} << 8 | uint32_t{place[-3]} << 16),
+        behind(uint32_t{place[0]} | uint32_t{place[1]} << 8 | uint32_t{place[2]} << 16) {}
+
+  uint64_t Hash(size_t left, size_t right) const {
+    const uint64_t key = uint64_t{before & ((1u << 8 * left) - 1)} << 24 | (behind & ((1u << 8 * right) - 1)) |
+                         uint64_t{ShapeOf(left, right)} << 48;
+    return key * 0x9E3779B97F4A7C15u >> 32;
+  }
+
+  uint32_t before, behind;
+};
 
 }  // namespace
 
@@ -87,6 +96,13 @@ void BpeModel::Finish() {
     for (size_t byte = 0; byte < fallback_.size(); ++byte) {
       fallback_[byte] = Find(absl::StrFormat("<0x%02X>", byte)).value_or(kNone);
     }
+    three_bytes_id_.assign(size_t{1} << 16, kNone);
+    for (const auto& [bytes, id] : id_of_) {
+      const auto* const p = reinterpret_cast<const uint8_t*>(bytes.data());
+      if (bytes.size() != 3 || p[0] < 0xE0 || p[0] >= 0xF0) continue;
+      if (!IsUtf8Continuation(p[1]) || !IsUtf8Continuation(p[2])) continue;
+      three_bytes_id_[(p[0] & 0xF) << 12 | (p[1] & 0x3F) << 6 | (p[2] & 0x3F)] = id;
+    }
     if (CanCutCharacters()) FindJoints();
     return;
   }
@@ -140,11 +156,11 @@ void BpeModel::FindJoints() {
       return;
     }
     const size_t before = std::min(left.size(), kJointBytes), behind = std::min(right.size(), kJointBytes);
-    std::string text(left.substr(left.size() - before));
-    text.append(right.data(), behind);
-    const auto* const place = reinterpret_cast<const uint8_t*>(text.data()) + before;
-    if (!IsPlaceForCut(place)) continue;
-    const uint64_t bit = HashJoint(place, before, behind) & (joints_.size() * 64 - 1);
+    uint8_t text[2 * kJointBytes] = {};
+    std::memcpy(text + kJointBytes - before, left.data() + left.size() - before, before);
+    std::memcpy(text + kJointBytes, right.data(), behind);
+    if (!IsPlaceForCut(text + kJointBytes)) continue;
+    const uint64_t bit = Joint(text + kJointBytes).Hash(before, behind) & (joints_.size() * 64 - 1);
     joints_[bit / 64] |= uint64_t{1} << bit % 64;
     joint_shapes_ |= 1u << ShapeOf(before, behind);
   }
@@ -152,10 +168,11 @@ void BpeModel::FindJoints() {
 
 // Three bytes before the place and three behind it must be readable.
 bool BpeModel::CanJoin(const uint8_t* place) const {
+  const Joint joint(place);
   for (size_t left = kJointBytes; left > 0; --left) {
     for (size_t right = kJointBytes; right > 0; --right) {
       if (!(joint_shapes_ >> ShapeOf(left, right) & 1)) continue;
-      const uint64_t bit = HashJoint(place, left, right) & (joints_.size() * 64 - 1);
+      const uint64_t bit = joint.Hash(left, right) & (joints_.size() * 64 - 1);
       if (joints_[bit / 64] >> bit % 64 & 1) return true;
     }
   }
@@ -193,6 +210,14 @@ void BpeModel::Start(std::string_view word, std::vector<uint32_t>& ids) const {
   }
 }
 
+// Finds what stands for one character of a word, perhaps with the prefix or suffix.
+inline uint32_t BpeModel::IdOfCharacter(std::string_view text) const {
+  const auto* const p = reinterpret_cast<const uint8_t*>(text.data());
+  if (text.size() == 1) return byte_id_[*p];
+  if (text.size() == 3 && p[0] >= 0xE0) return three_bytes_id_[(p[0] & 0xF) << 12 | (p[1] & 0x3F) << 6 | (p[2] & 0x3F)];
+  return Find(text).value_or(kNone);
+}
+
 void BpeModel::StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const {
   std::string affixed;
   bool unknown_waits = false;
@@ -210,10 +235,9 @@ void BpeModel::StartCharacters(std::string_view word, std::vector<uint32_t>& ids
       affixed.assign(i > 0 ? prefix_ : "").append(character).append(end == word.size() ? suffix_ : "");
       character = affixed;
     }
-    const std::optional<uint32_t> id = Find(character);
-    if (id) {
+    if (const uint32_t id = IdOfCharacter(character); id != kNone) {
       add_unknown();
-      ids.push_back(*id);
+      ids.push_back(id);
       continue;
     }
     if (byte_fallback_ && std::all_of(character.begin(), character.end(),

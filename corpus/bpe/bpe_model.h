@@ -50,6 +50,20 @@ class BpeModel {
 
   std::optional<uint32_t> Find(std::string_view bytes) const;
 
+  // Calls add(word, id) for each token that, as a word, is encoded as itself. Those that others are made of by merges
+  // that come earlier, or that no merges make, are not.
+  template <typename Add>
+  void ForEachWholeWord(Add&& add) const {
+    Scratch scratch;
+    std::vector<uint32_t> ids;
+    for (const auto& [bytes, id] : id_of_) {
+      if (bytes.empty() || bytes.size() > kMostWhole) continue;
+      ids.clear();
+      Encode(bytes, scratch, ids);
+      if (ids.size() == 1 && ids[0] == id) add(std::string_view(bytes), id);
+    }
+  }
+
   // Finds the longest piece of `word` from `from` on that no merge can join with what follows, and returns its end.
   // Both sides can then be encoded on their own. If no such place is known, it returns the end of the word, which it
   // always does if whole words or unknown bytes are treated apart. In words of bytes, it looks only at places
@@ -84,11 +98,14 @@ class BpeModel {
     uint32_t result = kNone;
   };
 
+  static constexpr size_t kMostWhole = 31;  // longer words are too rare to be worth the time
+
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
   void FindBytePairs();
   void FindJoints();
   bool CanJoin(const uint8_t* place) const;
   void Mark(size_t hash);
+  uint32_t IdOfCharacter(std::string_view text) const;
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
   void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
   bool IsPlaceForCut(const uint8_t* place) const;
@@ -120,7 +137,8 @@ class BpeModel {
   bool by_character_ = false;
   bool byte_fallback_ = false;
   std::string prefix_, suffix_;
-  std::array<uint32_t, 256> fallback_;  // the ids of <0x00> .. <0xFF>; kNone for one that is no token
+  std::vector<uint32_t> three_bytes_id_;  // of tokens that are one character of three bytes, by its code point
+  std::array<uint32_t, 256> fallback_;    // the ids of <0x00> .. <0xFF>; kNone for one that is no token
 };
 
 }  // namespace cairn::corpus

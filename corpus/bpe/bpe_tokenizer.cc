@@ -6,7 +6,6 @@
 
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
-#include "corpus/bpe/id_cache.h"
 
 namespace cairn::corpus {
 namespace {
@@ -18,7 +17,7 @@ constexpr size_t kEnds = 512;
 class BpeEncoder final : public Encoder {
  public:
   explicit BpeEncoder(const BpeTokenizer& tokenizer)
-      : tokenizer_(tokenizer), splitter_(tokenizer.parts_.pretokenizer) {}
+      : tokenizer_(tokenizer), splitter_(tokenizer.parts_.pretokenizer), cache_(tokenizer.whole_) {}
 
   absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) override {
     const size_t before = ids.size();
@@ -62,10 +61,11 @@ class BpeEncoder final : public Encoder {
         words_.push_back(word);
       }
     }
-    cache_.Encode(words_, piece.data() + piece.size(), ids, [&](std::string_view word) {
-      tokenizer_.parts_.model.Encode(word, scratch_, ids);
-      return true;
-    });
+    cache_.Encode(words_, piece.data() + piece.size(), ids,
+                  [&](std::string_view word, std::vector<uint32_t>& word_ids) {
+                    tokenizer_.parts_.model.Encode(word, scratch_, word_ids);
+                    return true;
+                  });
   }
 
   const BpeTokenizer& tokenizer_;
@@ -79,6 +79,7 @@ class BpeEncoder final : public Encoder {
 
 BpeTokenizer::BpeTokenizer(Parts parts) : parts_(std::move(parts)) {
   parts_.model.Finish();
+  parts_.model.ForEachWholeWord([&](std::string_view word, uint32_t id) { whole_.Add(word, id); });
   std::vector<AddedToken> groups[2];
   for (const AddedToken& token : parts_.added) groups[token.normalized].push_back(token);
   first_ = AddedTokens(std::move(groups[0]));

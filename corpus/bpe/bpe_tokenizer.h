@@ -8,6 +8,7 @@
 
 #include "corpus/bpe/added_tokens.h"
 #include "corpus/bpe/bpe_model.h"
+#include "corpus/bpe/id_cache.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/tokenizer/tokenizer.h"
 
@@ -36,6 +37,7 @@ class BpeTokenizer final : public Tokenizer {
   friend class BpeEncoder;
 
   Parts parts_;
+  WholeWords whole_;
   AddedTokens first_;   // not normalized
   AddedTokens second_;  // normalized
 };

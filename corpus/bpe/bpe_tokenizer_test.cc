@@ -112,14 +112,15 @@ TEST(BpeTokenizer, Encode_WholeWordsAndUnknownBytes_AreNotCut) {
 
 TEST(IdCache, Encode_RandomWords_MakesEachOnceAndKnowsItsIds) {
   std::mt19937_64 random(2);
-  IdCache cache;
+  const WholeWords none;
+  IdCache cache(none);
   std::map<std::string, Ids> made;
   for (int round = 0; round < 5'000; ++round) {
     std::string text;
     std::vector<size_t> ends;
     for (size_t count = random() % 70; count > 0; --count) {
-      // The words differ in few places. Their lengths are around the longest that fits a key.
-      std::string word(1 + random() % 30, 'a');
+      // The words differ in few places. Their lengths are around the longest ones that fit the keys.
+      std::string word(1 + random() % 40, 'a');
       for (int changes = 0; changes < 2; ++changes)
         word[random() % word.size()] = static_cast<char>('a' + random() % 3);
       if (random() % 500 == 0) word.resize(200 + random() % 100, 'b');
@@ -131,14 +132,14 @@ TEST(IdCache, Encode_RandomWords_MakesEachOnceAndKnowsItsIds) {
       begin = end;
     }
     Ids ids = {7}, expected = {7};
-    ASSERT_TRUE(cache.Encode(words, text.data() + text.size(), ids, [&](std::string_view word) {
+    ASSERT_TRUE(cache.Encode(words, text.data() + text.size(), ids, [&](std::string_view word, Ids& word_ids) {
       const auto [it, is_new] = made.try_emplace(std::string(word));
       EXPECT_TRUE(is_new || word.size() > IdCache::kMaxWordBytes) << word;
       if (is_new) {
         it->second.resize(1 + random() % std::min<size_t>(word.size(), 12));
         for (uint32_t& id : it->second) id = static_cast<uint32_t>(random());
       }
-      ids.insert(ids.end(), it->second.begin(), it->second.end());
+      word_ids.insert(word_ids.end(), it->second.begin(), it->second.end());
       return true;
     }));
     for (const std::string_view word : words) {
@@ -150,17 +151,67 @@ TEST(IdCache, Encode_RandomWords_MakesEachOnceAndKnowsItsIds) {
 }
 
 TEST(IdCache, Encode_AWordFails_LeavesTheRestOut) {
-  IdCache cache;
+  const WholeWords none;
+  IdCache cache(none);
   Ids ids;
   const std::vector<std::string_view> words = {"a", "b", "c"};
-  const auto encode = [&](std::string_view word) {
-    ids.push_back(static_cast<uint32_t>(word[0]));
+  const auto encode = [&](std::string_view word, Ids& word_ids) {
+    word_ids.push_back(static_cast<uint32_t>(word[0]));
     return word != "b";
   };
   for (int round = 0; round < 2; ++round) {
     EXPECT_FALSE(cache.Encode(words, nullptr, ids, encode));
-    EXPECT_EQ(ids, (Ids{'a', 'b'}));
+    EXPECT_EQ(ids, (Ids{'a'}));
     ids.clear();
+  }
+}
+
+TEST(IdCache, Encode_ManyWords_ForgetsAndStaysRight) {
+  const WholeWords none;
+  IdCache cache(none);
+  uint32_t made = 0;
+  const auto number = [](std::string_view word) { return static_cast<uint32_t>(std::stoul(std::string(word))); };
+  // There are more words than the cache keeps, and each comes again after some time.
+  for (uint32_t round = 0; round < 900'000; round += 50) {
+    std::string text;
+    std::vector<std::string_view> words;
+    Ids expected;
+    for (uint32_t i = 0; i < 50; ++i) expected.push_back(round + i);
+    for (uint32_t i = 0; i < 50; ++i) expected.push_back(round / 2 + i);
+    for (const uint32_t n : expected) text += std::to_string(1'000'000 + n);
+    for (size_t i = 0; i < expected.size(); ++i) words.push_back(std::string_view(text).substr(7 * i, 7));
+    Ids ids;
+    ASSERT_TRUE(cache.Encode(words, text.data() + text.size(), ids, [&](std::string_view word, Ids& word_ids) {
+      ++made;
+      word_ids.push_back(number(word) - 1'000'000);
+      return true;
+    }));
+    ASSERT_EQ(ids, expected);
+  }
+  EXPECT_GT(made, 900'000u);
+  EXPECT_LT(made, 1'800'000u);
+}
+
+TEST(WholeWords, Find_TokensThatAreWords_AreThereAndNoOthers) {
+  WholeWords whole;
+  std::map<std::string, uint32_t> added;
+  std::mt19937_64 random(3);
+  for (uint32_t id = 0; id < 20'000; ++id) {
+    std::string word(1 + random() % 35, 'a');
+    for (char& c : word) c = static_cast<char>('a' + random() % 2);
+    if (added.try_emplace(word, id).second) whole.Add(word, id);
+  }
+  IdCache cache(whole);
+  for (const auto& [word, id] : added) {
+    for (const std::string& text : {word, word + "c"}) {
+      Ids ids;
+      const std::vector<std::string_view> words = {text};
+      cache.Encode(words, text.data() + text.size(), ids, [](std::string_view, Ids& word_ids) {
+        word_ids.push_back(~uint32_t{0});
+        return true;
+      });
+      EXPECT_EQ(ids, (Ids{text == word && word.size() <= 31 ? id : ~uint32_t{0}})) << text;
+    }
   }
 }
 

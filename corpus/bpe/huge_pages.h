@@ -39,11 +39,11 @@ class HugePageAllocator {
 
   T* allocate(size_t count) {
     const size_t bytes = count * sizeof(T);
-    return static_cast<T*>(bytes < kHugePageBytes ? ::operator new(bytes) : AllocateHugePages(Whole(bytes)));
+    return static_cast<T*>(bytes < kHugePageBytes ? ::operator new(bytes, kAlign) : AllocateHugePages(Whole(bytes)));
   }
   void deallocate(T* memory, size_t count) {
     const size_t bytes = count * sizeof(T);
-    if (bytes < kHugePageBytes) return ::operator delete(memory);
+    if (bytes < kHugePageBytes) return ::operator delete(memory, kAlign);
     FreeHugePages(memory, Whole(bytes));
   }
 
@@ -53,6 +53,8 @@ class HugePageAllocator {
   }
 
  private:
+  static constexpr std::align_val_t kAlign{alignof(T)};
+
   static size_t Whole(size_t bytes) { return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes; }
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/status/reason.h"
+#include "corpus/bpe/ascii_masks.h"
 #include "corpus/bpe/compiled_pattern.h"
 #include "corpus/unicode/class_table.h"
 
@@ -265,6 +266,38 @@ TEST(Pretokenizer, Pattern_Runaway_StopsWithAnError) {
   std::vector<uint32_t> ends(16);
   const auto count = splitter.Split(std::string(2000, 'a'), 0, ends);
   EXPECT_TRUE(HasReason(count.status(), Reason::kBadPattern)) << count.status();
+}
+
+TEST(Pretokenizer, Cut_AsciiText_IsCutAsPcre2Cuts) {
+  std::mt19937_64 random(5);
+  const std::string characters = "aabbZsStrevlLmd'' ''   \n\n\r\t\v1234567890!?(/._-\x01\x7F";
+  for (const char* name : kNames) {
+    const Pretokenizer ours = *Pretokenizer::Named(name);
+    const Pretokenizer theirs = *Pretokenizer::FromPattern(Disguised(ours));
+    Splitter our_splitter(ours), their_splitter(theirs);
+    for (int round = 0; round < 4'000; ++round) {
+      // Texts of a few windows of 64 bytes; of some, the characters are few, so that runs are long.
+      const size_t kinds = 1 + random() % characters.size(), first = random() % characters.size();
+      std::string text;
+      for (size_t i = random() % 300; i > 0; --i) text += characters[(first + random() % kinds) % characters.size()];
+      if (round % 5 == 0 && !text.empty()) text.insert(random() % text.size(), round % 2 ? "\xE3\x80\x80" : "\xC5\xBF");
+      ASSERT_EQ(Ends(our_splitter, text), Ends(their_splitter, text, 1024)) << name << ": " << text;
+    }
+  }
+}
+
+TEST(AsciiMasks, EachOfThisProcessor_AnyBytes_IsThePortableOne) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 20'000; ++round) {
+    uint8_t bytes[64];
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(round % 2 == 0 ? random() : random() % 128);
+    AsciiMasks expected, masks;
+    AsciiMasksPortable(bytes, expected);
+    for (const MakeAsciiMasks make : AsciiMasksHere()) {
+      make(bytes, masks);
+      ASSERT_EQ(masks, expected);
+    }
+  }
 }
 
 }  // namespace

@@ -6,6 +6,10 @@
 #include <arm_neon.h>
 #endif
 
+#include <algorithm>
+#include <cstring>
+
+#include "corpus/bpe/ascii_masks.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -265,13 +269,123 @@ struct Whitespace {
   }
 };
 
+// What a rule makes of a window, which begins where a pre-token begins and has `count` bytes of ASCII.
+struct Window {
+  const AsciiMasks& masks;
+  Byte bytes;
+  uint32_t count;
+  // The bits of the bytes at which a pre-token begins are true up to here. Not true is what the byte behind decides.
+  uint64_t known;
+};
+
+inline uint64_t BitsBelow(uint32_t count) { return (uint64_t{1} << count) - 1; }  // count < 64
+
+// Moves the begin that a contraction has behind its apostrophe to its end. `quotes` are apostrophes that begin a
+// pre-token.
+template <bool fold>
+inline uint64_t CutContractions(const Window& window, uint64_t quotes, uint64_t starts) {
+  if (window.count < 3) return starts;
+  for (quotes &= BitsBelow(window.count - 2); quotes != 0; quotes &= quotes - 1) {
+    const auto at = static_cast<uint32_t>(__builtin_ctzll(quotes));
+    const Byte p = window.bytes + at;
+    const auto length = static_cast<uint32_t>(SkipContraction<fold>(p, window.bytes + window.count) - p);
+    if (length == 0) continue;
+    starts &= ~(uint64_t{2} << at);
+    if (at + length < 64) starts |= uint64_t{1} << (at + length);
+  }
+  return starts;
+}
+
+// Bit i of `starts` says that a pre-token begins at byte i. What stands before the window does not matter, because a
+// pre-token begins there: so a run that was cut begins anew.
+inline uint64_t StartsOf(const Gpt2&, Window& window) {
+  const AsciiMasks& m = window.masks;
+  const uint64_t other = ~(m.letters | m.numbers | m.spaces);
+  // White space begins with its run, and its last character (which is a run of its own if it is the only one) again.
+  const uint64_t spaces = m.spaces & ~((m.spaces << 1) & (m.spaces >> 1));
+  const uint64_t runs = (m.letters & ~(m.letters << 1)) | (m.numbers & ~(m.numbers << 1)) | (other & ~(other << 1));
+  const uint64_t starts = spaces | (runs & ~(m.blanks << 1));
+  return CutContractions<false>(window, m.quotes & (starts | 1), starts);
+}
+
+template <int digits, bool whole_tail>
+inline uint64_t StartsOf(const Gpt4<digits, whole_tail>&, Window& window) {
+  const AsciiMasks& m = window.masks;
+  const uint64_t other = ~(m.letters | m.numbers | m.spaces);
+  const uint64_t other_starts = other & ~(other << 1) & ~(m.blanks << 1);
+  // Line ends directly behind punctuation belong to it. The sum clears the runs of line ends that begin there.
+  const uint64_t own_lines = m.lines & (m.lines + (m.lines & (other << 1)));
+  const uint64_t absorbed = m.lines & ~own_lines;
+  const uint64_t spaces = m.spaces & ~absorbed;
+  const uint64_t blanks = m.spaces & ~m.lines;  // white space that ends no line
+  uint64_t starts = other_starts | (spaces & ~(spaces << 1)) | (blanks & ~(m.spaces >> 1));
+  // White space up to its last line end is one pre-token, and what is behind that begins another.
+  for (uint64_t behind = blanks & (own_lines << 1); behind != 0; behind &= behind - 1) {
+    const auto at = static_cast<uint32_t>(__builtin_ctzll(behind));
+    const uint32_t stop = at + static_cast<uint32_t>(__builtin_ctzll(~(blanks >> at)));
+    if (stop >= window.count) {
+      window.known &= BitsBelow(at);
+      break;
+    }
+    if (!(m.lines >> stop & 1)) starts |= uint64_t{1} << at;
+  }
+  // A letter joins the one character before it that is no letter, number or line end and begins a pre-token.
+  const uint64_t joining = blanks | (other_starts & (m.letters >> 1));
+  starts |= m.letters & ~((m.letters | joining) << 1);
+  if (digits == 1) {
+    starts |= m.numbers;
+  } else {
+    uint64_t begins = m.numbers & ~(m.numbers << 1);
+    const uint64_t fourth = m.numbers & (m.numbers << 1) & (m.numbers << 2) & (m.numbers << 3);
+    for (; begins != 0; begins = fourth & (begins << digits)) starts |= begins;
+  }
+  return CutContractions<true>(window, m.quotes & other_starts, starts);
+}
+
+// Writes the ends of pre-tokens as far as 64 bytes tell them, and returns how many.
+template <typename Rule>
+inline size_t ScanWindow(MakeAsciiMasks make_masks, Byte begin, Byte p, Byte end, std::span<uint32_t> ends) {
+  uint8_t padded[64];
+  Byte window = p;
+  if (end - p < 64) {
+    std::memset(padded, 0x80, sizeof(padded));
+    std::memcpy(padded, p, static_cast<size_t>(end - p));
+    window = padded;
+  }
+  AsciiMasks masks;
+  make_masks(window, masks);
+  const uint32_t ascii = masks.beyond == 0 ? 64 : static_cast<uint32_t>(__builtin_ctzll(masks.beyond));
+  if (ascii < 2) return 0;
+  Window what{masks, window, ascii, BitsBelow(ascii - 1)};
+  uint64_t starts = StartsOf(Rule(), what);
+  starts &= what.known & ~uint64_t{1};
+  const auto offset = static_cast<uint32_t>(p - begin);
+  size_t count = 0;
+  for (; starts != 0 && count < ends.size(); starts &= starts - 1) {
+    ends[count++] = offset + static_cast<uint32_t>(__builtin_ctzll(starts));
+  }
+  return count;
+}
+
 template <typename Rule>
 inline size_t Scan(std::string_view text, size_t from, std::span<uint32_t> ends) {
   const Byte begin = reinterpret_cast<Byte>(text.data());
   const Byte end = begin + text.size();
+  [[maybe_unused]] const MakeAsciiMasks make_masks = AsciiMasksHere().back();
   Byte p = begin + from;
   size_t count = 0;
   while (p < end && count < ends.size()) {
+    if constexpr (requires(Window& window) { StartsOf(Rule(), window); }) {
+      // In other scripts a window would tell little.
+      if (make_masks != AsciiMasksPortable && end - p >= 8 && *p < 0x80 && p[1] < 0x80) {
+        const size_t found = ScanWindow<Rule>(make_masks, begin, p, end, ends.subspan(count));
+        if (found > 0) {
+          count += found;
+          p = begin + ends[count - 1];
+          continue;
+        }
+      }
+    }
     p = Rule::Next(p, end);
     ends[count++] = static_cast<uint32_t>(p - begin);
   }

@@ -72,7 +72,8 @@ std::string Repaired(std::string_view text, size_t bad) {
 
 class PipelineEncoder final : public Encoder {
  public:
-  explicit PipelineEncoder(const PipelineTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit PipelineEncoder(const PipelineTokenizer& tokenizer)
+      : tokenizer_(tokenizer), cache_(tokenizer.parts_.model->whole_words()) {}
 
   absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) override {
     if (text.size() > kMaxText) {
@@ -130,10 +131,11 @@ class PipelineEncoder final : public Encoder {
       }
     }
     absl::Status status;
-    cache_.Encode(words_, pieces_.text.data() + pieces_.text.size(), ids, [&](std::string_view word) {
-      status = model.Encode(word, scratch_, ids);
-      return status.ok();
-    });
+    cache_.Encode(words_, pieces_.text.data() + pieces_.text.size(), ids,
+                  [&](std::string_view word, std::vector<uint32_t>& word_ids) {
+                    status = model.Encode(word, scratch_, word_ids);
+                    return status.ok();
+                  });
     return status;
   }
 

@@ -19,7 +19,10 @@ std::optional<uint32_t> Look(const TokenMap& vocab, std::string_view token) {
 
 class Bpe final : public WordModel {
  public:
-  Bpe(BpeModel model, bool by_bytes) : model_(std::move(model)), by_bytes_(by_bytes) { model_.Finish(); }
+  Bpe(BpeModel model, bool by_bytes) : model_(std::move(model)), by_bytes_(by_bytes) {
+    model_.Finish();
+    model_.ForEachWholeWord([&](std::string_view word, uint32_t id) { whole_.Add(word, id); });
+  }
 
   absl::Status Encode(std::string_view word, WordScratch& scratch, std::vector<uint32_t>& ids) const override {
     model_.Encode(word, scratch.bpe, ids);
@@ -30,11 +33,13 @@ class Bpe final : public WordModel {
     const auto bytes = FromByteLevel(token);
     return bytes ? model_.Find(*bytes) : std::nullopt;
   }
+  const WholeWords& whole_words() const override { return whole_; }
   size_t PieceEnd(std::string_view word, size_t from) const override { return model_.PieceEnd(word, from); }
 
  private:
   BpeModel model_;
   const bool by_bytes_;
+  WholeWords whole_;
 };
 
 class WordLevel final : public WordModel {
@@ -92,6 +97,11 @@ class WordPiece final : public WordModel {
 };
 
 }  // namespace
+
+const WholeWords& WordModel::whole_words() const {
+  static const WholeWords kNone;
+  return kNone;
+}
 
 absl::Status UnknownWord(std::string_view word) {
   return MakeError(Reason::kBadTokenizer,

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "corpus/bpe/bpe_model.h"
+#include "corpus/bpe/id_cache.h"
 #include "corpus/wordpiece/piece_trie.h"
 
 namespace cairn::corpus {
@@ -40,6 +41,8 @@ class WordModel {
   virtual absl::Status Encode(std::string_view word, WordScratch& scratch, std::vector<uint32_t>& ids) const = 0;
   // Finds a token by its text in the file.
   virtual std::optional<uint32_t> IdOf(std::string_view token) const = 0;
+  // Returns words that are one token each, for caches. It lives as long as the model.
+  virtual const WholeWords& whole_words() const;
   // Returns where the first piece of a long word ends that can be encoded on its own. See BpeModel::PieceEnd.
   virtual size_t PieceEnd(std::string_view word, size_t /*from*/) const { return word.size(); }
 };
