@@ -158,7 +158,7 @@ def theirs(arguments, name, python, tokenizer, text):
     command += ["--documents", str(arguments.documents), "--threads", str(arguments.threads)]
     parallel = "true" if arguments.threads > 1 else "false"
     environment = dict(os.environ, RAYON_NUM_THREADS=str(arguments.threads), TOKENIZERS_PARALLELISM=parallel)
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    done = subprocess.run([str(c) for c in command], capture_output=True, env=environment)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 

@@ -280,15 +280,15 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
                                       [](const auto& token) { return token.special; });
   if (context.json()) {
     nlohmann::ordered_json json = {{"output", arguments.output},
-                                         {"vocab_size", vocabulary.tokens.size()},
-                                         {"merges", vocabulary.merges.size()},
-                                         {"special_tokens", specials},
-                                         {"distinct_words", summary.count.distinct_words},
-                                         {"input_bytes", summary.count.file_bytes},
-                                         {"resumed", summary.count.resumed},
-                                         {"resumed_merges", summary.resumed_merges},
-                                         {"spilled", summary.count.spilled},
-                                         {"seconds", seconds}};
+                                   {"vocab_size", vocabulary.tokens.size()},
+                                   {"merges", vocabulary.merges.size()},
+                                   {"special_tokens", specials},
+                                   {"distinct_words", summary.count.distinct_words},
+                                   {"input_bytes", summary.count.file_bytes},
+                                   {"resumed", summary.count.resumed},
+                                   {"resumed_merges", summary.resumed_merges},
+                                   {"spilled", summary.count.spilled},
+                                   {"seconds", seconds}};
     if (arguments.skip_bad_lines) {
       json["bad_lines"] = summary.count.bad_lines;
       json["bad_lines_report"] = BadLinesLog(arguments);
