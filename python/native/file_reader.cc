@@ -177,7 +177,7 @@ class FileRead::Reader {
   explicit Reader(FileRead& read) : read_(read), bounce_(static_cast<size_t>(kBounceBytes + 2 * kAlignment)) {}
 
   Result Read(const FilePiece& piece) {
-    OpenFile& file = read_.files_[piece.file];
+    OpenFile& file = *read_.files_[piece.file];
     Result opened;
     const int fd = file.Open(opened);
     if (!opened.ok()) return opened;
@@ -279,12 +279,14 @@ class FileRead::Reader {
   std::vector<iovec> parts_;
 };
 
+FileRead::~FileRead() = default;
+
 std::shared_ptr<FileRead> FileRead::Begin(const std::vector<Source>& files, std::vector<FilePiece> pieces, int threads,
                                           bool shared) {
   const std::shared_ptr<FileRead> read(new FileRead());
   std::vector<size_t> pieces_of(files.size());
   for (const FilePiece& piece : pieces) ++pieces_of[piece.file];
-  for (size_t i = 0; i < files.size(); ++i) read->files_.emplace_back(files[i], pieces_of[i]);
+  for (size_t i = 0; i < files.size(); ++i) read->files_.push_back(std::make_unique<OpenFile>(files[i], pieces_of[i]));
   read->pieces_ = std::move(pieces);
   read->shared_ = shared;
   const auto useful = std::min(static_cast<size_t>(std::max(threads, 1)), read->pieces_.size());
@@ -318,7 +320,7 @@ void FileRead::RunThread(size_t thread) {
       const Result result = reader.Read(piece);
       current_[thread] = pieces_.size();
       if (!result.ok()) Fail(result.kind, result.error, piece.file, piece.offset);
-      files_[piece.file].Done();
+      files_[piece.file]->Done();
     }
   } catch (const std::bad_alloc&) {
     Fail(Kind::kNoMemory, 0, 0, 0);

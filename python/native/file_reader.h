@@ -55,6 +55,7 @@ class FileRead {
   // Begins to read. The pieces are in the order of their files. It does not wait for storage.
   static std::shared_ptr<FileRead> Begin(const std::vector<Source>& files, std::vector<FilePiece> pieces, int threads,
                                          bool shared);
+  ~FileRead();
 
   // Waits until no thread touches a target any more. Returns the outcome, of kind kRunning after `timeout`.
   FileReadOutcome Wait(absl::Duration timeout);
@@ -71,7 +72,7 @@ class FileRead {
   void Fail(FileReadOutcome::Kind kind, int error, size_t file, int64_t offset);
 
   // These are constant after Begin.
-  std::deque<OpenFile> files_;
+  std::vector<std::unique_ptr<OpenFile>> files_;
   std::vector<FilePiece> pieces_;
   bool shared_ = true;
 
