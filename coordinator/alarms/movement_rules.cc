@@ -40,6 +40,8 @@ constexpr int64_t kElementsToBeUnrelated = 1024;
 constexpr double kOutlier = 1000;
 // What is so small has faded.
 constexpr double kFaded = 1e-18;
+// Averages of fewer elements, such as one of the loss, may begin anew.
+constexpr int64_t kLeastOfAverages = 16;
 
 // Returns the numbers of the weights that are judged by how far they move. If the names say which weights an
 // optimizer trains, it is these, under all names of a tied one: other tensors of the program, such as statistics and
@@ -119,7 +121,7 @@ std::vector<std::string> FollowersOfZeros(const StatePairs& states) {
   std::vector<std::string> names;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
-    if (pair.before == nullptr || !pair.changed || pair.now->shape.empty() || !IsZero(*pair.now)) continue;
+    if (pair.before == nullptr || !pair.changed || Elements(*pair.now) < kLeastOfAverages || !IsZero(*pair.now)) continue;
     if (!IsFollower(states, i)) continue;
     // What fades away without inputs is taken for zeros at last.
     if (pair.before->history.changes < kChangesToKnowMovement || Norm(*pair.before) < kFaded) continue;

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from cairn._base import timeouts
 from cairn._base.errors import Error
 from cairn._gpu.devices import Devices
 from cairn._state import dtypes
@@ -96,11 +97,12 @@ def fingerprint(state: dict[str, Any], timeout: float = 600) -> dict[str, Finger
         if type(value).__module__.partition(".")[0] == "torch":
             raise Error("BAD_REQUEST", f"{name!r} is a {type(value).__name__} of torch, which has no fingerprint here",
                         {"tensor": str(name), "next": "Call cairn.torch.fingerprint(state)."})
+    deadline = time.monotonic() + timeouts.seconds(timeout, "fingerprint")
     declared = LayoutBuilder().declare(state)
     boxes = list(boxes_of(declared))
     found: dict[str, Fingerprint] = {}
     with contextlib.closing(Devices()) as devices:
-        parts = fingerprint_parts(boxes, devices, time.monotonic() + timeout, declared.kept)
+        parts = fingerprint_parts(boxes, devices, deadline, declared.kept)
     for box, part in zip(boxes, parts, strict=True):
         one = Fingerprint(box.dtype, box.global_shape, part, box.end - box.begin)
         found[box.name] = found[box.name] + one if box.name in found else one

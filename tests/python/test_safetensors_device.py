@@ -1,5 +1,8 @@
 """Loads of safetensors files into arrays on GPUs, with the stand-in for CUDA's driver."""
 
+import contextlib
+import gc
+
 import numpy as np
 import pytest
 
@@ -57,3 +60,27 @@ def test_a_driver_that_fails_ends_the_load_and_the_read_that_goes_on(gpu, tmp_pa
     state = gpu.array(np.zeros((1000, 70)))
     cairn.load_safetensors(tmp_path, {"large": state}, strict=False)
     assert np.array_equal(state.values, tensors["large"])
+
+
+@pytest.mark.parametrize("call", ["cuPointerGetAttributes", "cuMemHostRegister_v2", "cuCtxPushCurrent_v2"])
+def test_a_driver_that_fails_before_the_first_copy_ends_all_reads(gpu, tmp_path, tensors, call):
+    """No thread may write to a buffer that is unmapped."""
+    for _ in range(3):
+        state = {name: gpu.array(np.zeros(value.shape)) for name, value in tensors.items()}
+        gpu.fail(call, nth=2)
+        with contextlib.suppress(cairn.Error):  # a refusal to pin only makes it slower
+            cairn.load_safetensors(tmp_path, state)
+        gc.collect()
+        assert gpu.held() == dict.fromkeys(gpu.held(), 0), "nothing of the driver's is kept"
+    cairn.load_safetensors(tmp_path, state)
+    for name, value in tensors.items():
+        assert np.array_equal(state[name].values, value), name
+
+
+def test_without_a_driver_the_error_says_so(monkeypatch, gpu, tmp_path, tensors):
+    state = {name: gpu.array(np.zeros(value.shape)) for name, value in tensors.items()}
+    monkeypatch.setenv("CAIRN_LIBCUDA", "libno_such_driver.so")
+    for _ in range(3):
+        with raises_error("DEVICE_ERROR"):
+            cairn.load_safetensors(tmp_path, state)
+        gc.collect()

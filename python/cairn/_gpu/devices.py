@@ -397,9 +397,12 @@ class Devices:
             _HANGING.append(list(self._held))
         with self._lock:
             self._closed = True
-            # If a copy hangs, the handle stays for memory that is released later.
-            if self._handle is not None and os.getpid() == self._process and _LIBRARY.cairn_device_close(self._handle):
-                self._handle = None
+            if self._handle is None or os.getpid() != self._process:
+                return
+            # If Ctrl-C comes here, nobody uses a handle that is freed.
+            handle, self._handle = self._handle, None
+            if not _LIBRARY.cairn_device_close(handle):
+                self._handle = handle  # a copy hangs, and memory is released later
 
 
 # No two pieces of memory that were ever pinned have the same one.

@@ -77,25 +77,26 @@ class Filler:
         devices = Devices()
         size = min(_BATCH_BYTES, sum(box.array.nbytes + _ALIGNMENT for box, _ in boxes))
         buffers = itertools.cycle([MappedMemory.new(size), MappedMemory.new(size)])
+        reads: list[FileRead] = []
         try:
             waiting: tuple[_Batch, FileRead] | None = None
             for batch in _batches(boxes, buffers):
-                read = self._begin(batch.table)
+                if isinstance(batch.memory, MappedMemory):
+                    devices.pin(batch.memory, batch.arrays, max(self._deadline - time.monotonic(), 0.0))
+                reads.append(self._begin(batch.table))
                 if waiting is not None:
-                    try:
-                        self._copy(devices, *waiting)
-                    except BaseException:
-                        read.abandon()
-                        raise
-                waiting = batch, read
+                    self._copy(devices, *waiting)
+                waiting = batch, reads[-1]
             if waiting is not None:
                 self._copy(devices, *waiting)
+        except BaseException:
+            for read in reads[-2:]:  # those before have ended
+                read.abandon()
+            raise
         finally:
             devices.close()
 
     def _copy(self, devices: Devices, batch: _Batch, read: FileRead) -> None:
-        if isinstance(batch.memory, MappedMemory):  # pages are made by the threads that read, while this pins them
-            devices.pin(batch.memory, batch.arrays, max(self._deadline - time.monotonic(), 0.0))
         self._finish(read)
         report = devices.to_devices(batch.copies, batch.memory, max(self._deadline - time.monotonic(), 0.0))
         self.device = report.plus(self.device)

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -112,8 +113,7 @@ class FileRead:
             self.abandon()
             raise
         outcome = self._outcome
-        _LIBRARY.cairn_file_read_free(self._handle)
-        self._kept = []
+        self._free()
         if outcome.kind != _DONE:
             raise self._error(outcome)
         return ReadStatistics(outcome.cached_bytes, outcome.buffered_bytes, outcome.direct_bytes)
@@ -123,17 +123,25 @@ class FileRead:
         return bool(_LIBRARY.cairn_file_read_wait(self._handle, seconds, ctypes.byref(self._outcome)))
 
     def abandon(self) -> None:
-        """Ends a read that has not been finished. Threads that hang in storage keep what they may write to."""
-        _LIBRARY.cairn_file_read_cancel(self._handle)
-        if self._wait(_END_OF_CANCELLED):
-            _LIBRARY.cairn_file_read_free(self._handle)
-            self._kept = []
-        else:
+        """Ends a read that may not have been finished. Threads that hang in storage keep what they may write to, also
+        if this call is interrupted."""
+        if self._handle is None:
+            return
+        if self not in _hanging:
             _hanging.append(self)
-        for read in [other for other in _hanging if other is not self]:
-            if read._wait(0.0):
-                _hanging.remove(read)
-                _LIBRARY.cairn_file_read_free(read._handle)
+        _LIBRARY.cairn_file_read_cancel(self._handle)
+        self._wait(_END_OF_CANCELLED)
+        with _sweeping:
+            for read in list(_hanging):
+                if read._wait(0.0):
+                    _hanging.remove(read)
+                    read._free()
+
+    def _free(self) -> None:
+        """Its threads have ended."""
+        handle, self._handle = self._handle, None
+        self._kept = []
+        _LIBRARY.cairn_file_read_free(handle)
 
     def _late(self, seconds: float) -> Error:
         outcome = self._outcome
@@ -157,8 +165,9 @@ class FileRead:
         return Error("MEMORY_LIMIT", "no memory or thread was to be had to read files")
 
 
-# Reads that were given up while storage hung.
+# Reads that were given up, and may hang in storage.
 _hanging: list[FileRead] = []
+_sweeping = threading.Lock()
 
 
 def errno_error(number: int, what: str, path: str) -> Error:
