@@ -18,8 +18,11 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/engine_run.h"
 #include "cli/corpus/replaced_output.h"
+#include "cli/corpus/train_on_engine.h"
 #include "common/base/clock.h"
+#include "common/file/atomic_write.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -30,6 +33,7 @@
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/hidden_file.h"
+#include "corpus/io/input_part.h"
 #include "corpus/io/object_inputs.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
@@ -56,7 +60,8 @@ struct TrainArguments {
   uint64_t min_frequency = 1;
   std::string tie_break = "bytes";
   bool by_line = false;
-  int threads = DefaultThreads();
+  int threads = 0;  // one for each core; of a task, 1
+  EngineArguments engine;
   std::string json_key;
   std::string invalid_utf8 = "bytes";
   std::string memory;
@@ -104,6 +109,7 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::vector<std::string>&
 absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
   CAIRN_RETURN_IF_ERROR(corpus::CheckIsLocal("--temp-dir", arguments.temp_dir, "word counts are merged from there"));
   if (!arguments.temp_dir.empty()) return arguments.temp_dir;
+  if (!arguments.engine.part.empty()) return std::string(DirectoryOf(arguments.output));
   if (corpus::StoresOf(arguments.output) == nullptr) return arguments.output;
   if (arguments.resume) {
     return MakeError(
@@ -117,9 +123,10 @@ absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
 absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) {
   corpus::TrainOptions options;
   CAIRN_ASSIGN_OR_RETURN(const std::string parent, ParentOfCounts(arguments));
-  CAIRN_ASSIGN_OR_RETURN(options.inputs, FilesOf(arguments.inputs));
-  const auto json_lines = static_cast<size_t>(std::count_if(options.inputs.begin(), options.inputs.end(), IsJsonLines));
-  if (!arguments.json_key.empty() || json_lines == options.inputs.size()) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(arguments.inputs));
+  options.inputs = corpus::WholeInputs(files);
+  const auto json_lines = static_cast<size_t>(std::count_if(files.begin(), files.end(), IsJsonLines));
+  if (!arguments.json_key.empty() || json_lines == files.size()) {
     options.unit = corpus::TextUnit::kJson;
     options.json_key = arguments.json_key.empty() ? "text" : arguments.json_key;
     if (arguments.by_line) {
@@ -139,7 +146,7 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   options.special_tokens = arguments.special_tokens;
   options.min_frequency = arguments.min_frequency;
   options.tie_break = arguments.tie_break == "huggingface" ? corpus::TieBreak::kHuggingFace : corpus::TieBreak::kBytes;
-  options.threads = arguments.threads;
+  options.threads = arguments.threads > 0 ? arguments.threads : DefaultThreads();
   if (!arguments.memory.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
     constexpr int64_t kLeast = int64_t{32} << 20;
@@ -161,7 +168,7 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
     corpus::RemoveLeftDirectories(parent, prefix);
     options.work_directory = absl::StrCat(parent, "/", prefix, corpus::FreshHiddenToken());
   }
-  if (options.resume && std::count(options.inputs.begin(), options.inputs.end(), "-") > 0) {
+  if (options.resume && std::count(files.begin(), files.end(), "-") > 0) {
     return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file",
                      {{"next", "Write the input to a file and give that, or leave --resume out."}});
   }
@@ -174,9 +181,48 @@ absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments,
   return options.extend ? Pretokenizer::FromPattern(options.extend->pattern) : Pretokenizer::Named("gpt2");
 }
 
+// Counts the words of one part, and writes them to --output.
+absl::Status TrainPart(const TrainArguments& arguments, corpus::TrainOptions options, const Pretokenizer& pretokenizer,
+                       const CommandContext& context) {
+  CAIRN_ASSIGN_OR_RETURN(const corpus::InputPart part, corpus::ParsePart(arguments.engine.part));
+  CAIRN_ASSIGN_OR_RETURN(corpus::PartOfInputs found, corpus::FindPart(corpus::PathsOf(options.inputs), part,
+                                                                      CutsForCounting(options, pretokenizer)));
+  options.inputs = std::move(found.pieces);
+  options.stop = &InterruptFlag();
+  CAIRN_ASSIGN_OR_RETURN(const corpus::CountedPart counted, CountPart(options, pretokenizer, arguments.output));
+  if (context.json()) {
+    const nlohmann::ordered_json json = {{"counts", counted.run.path},
+                                         {"bytes", counted.run.bytes},
+                                         {"crc32c", counted.run.crc32c},
+                                         {"distinct_words", counted.summary.distinct_words},
+                                         {"input_bytes", counted.summary.file_bytes},
+                                         {"inputs", found.all}};  // CheckSameInputs
+    absl::PrintF("%s\n", JsonText(json));
+    return absl::OkStatus();
+  }
+  absl::PrintF("%s: the counts of %d distinct words\n", counted.run.path, counted.summary.distinct_words);
+  return absl::OkStatus();
+}
+
+// Refuses what does not fit to --engine and --part.
+absl::Status CheckParts(const TrainArguments& arguments) {
+  if (arguments.engine.part.empty() && arguments.engine.engine.empty()) return absl::OkStatus();
+  const std::string flag = arguments.engine.part.empty() ? "--engine" : "--part";
+  if (arguments.resume) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("--resume does not go with ", flag),
+                     {{"next", "Leave --resume out: only what is lost is counted again."}});
+  }
+  if (corpus::StoresOf(arguments.output) == nullptr || !arguments.temp_dir.empty()) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat(flag, " keeps word counts in files, but --output is in an object store"),
+                   {{"next", "Give --temp-dir a directory that all nodes share."}});
+}
+
 absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
+  CAIRN_RETURN_IF_ERROR(CheckParts(arguments));
   CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
+  if (!arguments.engine.part.empty()) return TrainPart(arguments, std::move(options), pretokenizer, context);
   if (corpus::StoresOf(arguments.output) != nullptr) {
     // The work may take hours, and only then something is written there.
     CAIRN_RETURN_IF_ERROR(corpus::OutputFile::Create(TokenizerJson(arguments), {}).status());
@@ -192,8 +238,11 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   };
   const auto start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::TrainSummary> trained;
-  {
-    const uint64_t total = corpus::BytesOf(options.inputs);
+  if (!arguments.engine.engine.empty()) {
+    trained = TrainOnEngine(arguments.engine, options, pretokenizer, std::max(arguments.threads, 1),
+                            TokenizerJson(arguments), arguments.temp_dir);
+  } else {
+    const uint64_t total = corpus::BytesOf(corpus::PathsOf(options.inputs));
     const ProgressLine line([&] {
       if (merged > 0) return absl::StrCat("merging: ", merged.load(), " of ", options.vocab_size);
       return DescribeProgress("counting words", read, total, SecondsSince(start));
@@ -283,8 +332,10 @@ void AddTrain(Command bpe, CommandContext& context) {
                  "out, or read U+FFFD instead")
       .OneOf({"bytes", "error", "skip", "replace"})
       .ShowDefault();
-  command.AddOption("--threads", arguments->threads, "How many threads work at the same time")
-      .Between(1, 1024)
+  command
+      .AddOption("--threads", arguments->threads,
+                 "How many threads work at the same time; 0 means one for each core, or one in each task of --engine")
+      .Between(0, 1024)
       .ShowDefault();
   command.AddOption(
       "--memory", arguments->memory,
@@ -298,6 +349,7 @@ void AddTrain(Command bpe, CommandContext& context) {
       .AddOption("--checkpoint-every", arguments->checkpoint_every,
                  "With --resume: save the counts each time this much more input has been read")
       .ShowDefault();
+  AddEngineOptions(command, arguments->engine);
   command.AddOption("--extend", arguments->extend,
                     "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
   command.Footer(R"(Examples:

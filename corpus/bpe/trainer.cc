@@ -14,6 +14,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/count_record.h"
 #include "corpus/bpe/huge_pages.h"
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
@@ -141,7 +142,70 @@ class WorkDirectory {
   bool keep_;
 };
 
+// Returns how the words of the inputs are counted, without what is done with them.
+CountOptions CountingFor(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                         const std::vector<std::string>& specials) {
+  CountOptions counting;
+  counting.blocks.inputs = options.inputs;
+  counting.blocks.unit = options.unit;
+  counting.blocks.invalid_utf8 = options.invalid_utf8;
+  counting.blocks.stop = options.stop;
+  if (options.unit == TextUnit::kJson) counting.blocks.columns = {options.json_key};
+  counting.blocks.table_readers = TableReadersFor(options.threads);
+  counting.json_key = options.json_key;
+  counting.threads = options.threads;
+  counting.memory_bytes = options.memory_bytes / 2;  // the other half is for the blocks and the engine
+  counting.directory = options.work_directory;
+  counting.resume = options.resume;
+  counting.checkpoint_bytes = options.checkpoint_bytes;
+  counting.settings = absl::StrCat(pretokenizer.pattern(), "\n", static_cast<int>(options.unit), "\n",
+                                   static_cast<int>(options.invalid_utf8), "\n", options.json_key);
+  for (const std::string& special : specials) absl::StrAppend(&counting.settings, "\n", special.size(), " ", special);
+  if (options.progress) {
+    counting.progress = [&progress = options.progress](uint64_t bytes) { return progress("counting", bytes); };
+  }
+  return counting;
+}
+
 }  // namespace
+
+PlaceToCut CutsForCounting(const TrainOptions& options, const Pretokenizer& pretokenizer) {
+  if (options.unit != TextUnit::kFile) {
+    return [](const RangedInput& input, uint64_t offset) { return FirstLineFrom(input, offset, '\n', false); };
+  }
+  // If bytes are left out or replaced, a cut shows only in what remains.
+  const bool as_it_is = options.invalid_utf8 == InvalidUtf8::kBytes || options.invalid_utf8 == InvalidUtf8::kError;
+  if (!pretokenizer.has_safe_cuts() || !as_it_is) return nullptr;
+  return [&pretokenizer, specials = SpecialMatcher(AllSpecials(options))](const RangedInput& input, uint64_t offset) {
+    return SafeCutBefore(input, offset, pretokenizer, specials);
+  };
+}
+
+absl::StatusOr<CountedPart> CountPart(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                                      const std::string& path) {
+  const std::vector<std::string> specials = AllSpecials(options);
+  CAIRN_RETURN_IF_ERROR(Check(options, specials));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd held, WorkDirectory::Make(options.work_directory, false));
+  const WorkDirectory work(options.work_directory, std::move(held), false);
+  CountOptions counting = CountingFor(options, pretokenizer, specials);
+  counting.resume = false;
+  counting.sorted = true;
+  CAIRN_ASSIGN_OR_RETURN(RunWriter run, RunWriter::Create(path));
+  CountedPart part;
+  CAIRN_ASSIGN_OR_RETURN(
+      part.summary, CountWords(counting, pretokenizer, SpecialMatcher(specials),
+                               [&](size_t, std::string_view word, uint64_t times) { return run.Add(word, times); }));
+  CAIRN_ASSIGN_OR_RETURN(part.run, run.Finish());
+  return part;
+}
+
+absl::Status RecordParts(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                         const std::vector<WordRun>& runs) {
+  const CountOptions counting = CountingFor(options, pretokenizer, AllSpecials(options));
+  CountRecord record{CountFingerprint(PathsOf(options.inputs), counting.settings), runs, {}};
+  record.position.input = options.inputs.size();
+  return SaveCountRecord(options.work_directory, record);
+}
 
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer) {
   const std::vector<std::string> specials = AllSpecials(options);
@@ -165,25 +229,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   }
   MergeEngine engine(merging);
 
-  CountOptions counting;
-  counting.blocks.inputs = options.inputs;
-  counting.blocks.unit = options.unit;
-  counting.blocks.invalid_utf8 = options.invalid_utf8;
-  counting.blocks.stop = options.stop;
-  if (options.unit == TextUnit::kJson) counting.blocks.columns = {options.json_key};
-  counting.blocks.table_readers = TableReadersFor(options.threads);
-  counting.json_key = options.json_key;
-  counting.threads = options.threads;
-  counting.memory_bytes = options.memory_bytes / 2;  // the other half is for the blocks and the engine
-  counting.directory = options.work_directory;
-  counting.resume = options.resume;
-  counting.checkpoint_bytes = options.checkpoint_bytes;
-  counting.settings = absl::StrCat(pretokenizer.pattern(), "\n", static_cast<int>(options.unit), "\n",
-                                   static_cast<int>(options.invalid_utf8), "\n", options.json_key);
-  for (const std::string& special : specials) absl::StrAppend(&counting.settings, "\n", special.size(), " ", special);
-  if (options.progress) {
-    counting.progress = [&](uint64_t bytes) { return options.progress("counting", bytes); };
-  }
+  CountOptions counting = CountingFor(options, pretokenizer, specials);
   counting.parts = engine.shards();
   counting.expect = [&](size_t part, uint64_t words, uint64_t bytes) { engine.Reserve(part, words, bytes); };
   const SpecialMatcher matcher(specials);

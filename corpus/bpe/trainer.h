@@ -15,11 +15,13 @@
 #include "corpus/bpe/text_blocks.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_counter.h"
+#include "corpus/bpe/word_runs.h"
+#include "corpus/io/input_part.h"
 
 namespace cairn::corpus {
 
 struct TrainOptions {
-  std::vector<std::string> inputs;
+  std::vector<InputPiece> inputs;
   TextUnit unit = TextUnit::kFile;
   std::string json_key = "text";
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
@@ -56,6 +58,24 @@ struct TrainSummary {
 // already; or a special token is empty or is the text of a byte. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
 // need more than memory_bytes; the message says how much. Else the errors of CountWords and MergeEngine.
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer);
+
+// The words of a large corpus are counted in parts, by several processes, whose counts one training then takes:
+//
+// Returns where plain inputs may be cut into parts; null: inputs go whole. `pretokenizer` must outlive the result.
+PlaceToCut CutsForCounting(const TrainOptions& options, const Pretokenizer& pretokenizer);
+
+struct CountedPart {
+  CountSummary summary;
+  WordRun run;
+};
+// Counts the words of a part, which are options.inputs, and writes them to `path`. Fails as TrainBpe until words are
+// counted.
+absl::StatusOr<CountedPart> CountPart(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                                      const std::string& path);
+// Makes TrainBpe with these options, which have `resume` and all inputs, take the counts of all parts instead of
+// reading the inputs. The runs must be in options.work_directory. Fails as WriteFileAtomically.
+absl::Status RecordParts(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                         const std::vector<WordRun>& runs);
 
 }  // namespace cairn::corpus
 

@@ -99,9 +99,9 @@ class Worker {
   absl::Status CountJsonLine(const TextBlock& block, std::string_view line, uint64_t number) {
     if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return absl::OkStatus();
     const auto bad = [&](const std::string& what) {
-      const std::string& input = options_.blocks.inputs[block.input];
-      return MakeError(Reason::kBadJsonLine, absl::StrCat(input, ":", number, ": ", what),
-                       {{"file", input}, {"line", absl::StrCat(number)}});
+      const InputPiece& input = options_.blocks.inputs[block.input];
+      return MakeError(Reason::kBadJsonLine, absl::StrCat(input.name(), ":", number, ": ", what),
+                       {{"file", input.path}, {"line", absl::StrCat(number)}});
     };
     simdjson::dom::element document;
     if (const auto error = parser_.parse(line.data(), line.size(), false).get(document)) {
@@ -149,7 +149,7 @@ class Counter {
     if (options_.resume) CAIRN_RETURN_IF_ERROR(Resume());
     while (true) {
       CAIRN_RETURN_IF_ERROR(Work());
-      if (finished_ && runs_.empty()) break;
+      if (finished_ && runs_.empty() && !options_.sorted) break;
       CAIRN_RETURN_IF_ERROR(Spill());
       if (finished_) break;
     }
@@ -158,7 +158,7 @@ class Counter {
 
  private:
   absl::Status Resume() {
-    fingerprint_ = CountFingerprint(options_.blocks.inputs, options_.settings);
+    fingerprint_ = CountFingerprint(PathsOf(options_.blocks.inputs), options_.settings);
     CAIRN_ASSIGN_OR_RETURN(auto record, LoadCountRecord(options_.directory));
     if (!record.has_value()) return absl::OkStatus();
     if (record->fingerprint != fingerprint_) {

@@ -13,7 +13,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -34,6 +33,7 @@
 #include "corpus/io/object_source.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/output_place.h"
+#include "corpus/io/python_interpreter.h"
 
 namespace cairn::corpus {
 namespace {
@@ -55,11 +55,6 @@ constexpr absl::Duration kEndShortly = absl::Seconds(2);
 
 // Moves a descriptor above those which the process gets, so that none takes the place of another.
 UniqueFd Above(UniqueFd fd) { return UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, kAbove)); }
-
-std::string Interpreter() {
-  const char* const named = std::getenv("CAIRN_PYTHON");
-  return named == nullptr || *named == '\0' ? "python3" : named;
-}
 
 // One process. It is killed when this object goes, if it still runs.
 class TableReader {
@@ -129,7 +124,7 @@ absl::StatusOr<TableReader> StartReader(const std::string& path, int file, int n
   UniqueFd log = Above(UniqueFd(memfd_create("cairn-table-reader", MFD_CLOEXEC)));
   if (!log.valid() || !other.valid()) return failed("no memory for its reader", errno);
 
-  const std::string interpreter = Interpreter();
+  const std::string interpreter = PythonInterpreter();
   std::vector<std::string> arguments = {interpreter, "-c", kProgram, absl::StrCat(number), absl::StrCat(readers)};
   arguments.insert(arguments.end(), columns.begin(), columns.end());
   std::vector<char*> argv;
@@ -215,7 +210,7 @@ class TableSource final : public ByteSource {
       if (count < 0) return InputError("read", path_, errno);
       return MakeError(
           Reason::kInputUnreadable,
-          absl::StrCat("the reader of ", path_, " (", Interpreter(), ") did not end well: ", reader.HowItEnded()),
+          absl::StrCat("the reader of ", path_, " (", PythonInterpreter(), ") did not end well: ", reader.HowItEnded()),
           {{"file", path_},
            {"next",
             "If nobody ended it, look in the kernel's log whether memory ran out, and read the file with "

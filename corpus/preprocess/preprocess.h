@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "corpus/io/input_part.h"
 #include "corpus/preprocess/document_encoder.h"
 #include "corpus/preprocess/sentence_splitter.h"
 #include "corpus/tokenizer/tokenizer.h"
@@ -23,8 +24,8 @@ struct PreprocessProgress {
 };
 
 struct PreprocessOptions {
-  std::vector<std::string> inputs;  // files, read in this order
-  std::string output_prefix;        // P: P_KEY_document.bin, or P_KEY_sentence.bin
+  std::vector<InputPiece> inputs;  // read in this order
+  std::string output_prefix;       // P: P_KEY_document.bin, or P_KEY_sentence.bin
   std::vector<std::string> keys = {"text"};
   int workers = 1;  // threads
   int partitions = 1;
@@ -41,6 +42,9 @@ struct PreprocessOptions {
   // A signal handler sets it; may be null.
   const std::atomic<bool>* interrupted = nullptr;
 };
+
+// Returns the first place from `offset` on where a line begins, as preprocessing sees lines (FindPart).
+absl::StatusOr<uint64_t> LineToCut(const RangedInput& input, uint64_t offset);
 
 // Returns the prefix of a key's pair of files: P_KEY_document or P_KEY_sentence.
 std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key);
@@ -67,7 +71,7 @@ struct PreprocessReport {
 // stands under the output's names.
 //
 // BAD_REQUEST: there is no key, a key is given twice, or workers or partitions are below 1. BAD_JSON_LINE: names the
-// first line that is bad or too long by its file and number, unless bad lines are left out. INTERRUPTED. As OpenSource
+// first line that is bad or too long by its file and number, unless bad lines are left out. INTERRUPTED. As OpenPiece
 // and ByteSource::Read. NO_SPACE,
 // STORAGE_READ_ONLY, STORAGE_ERROR: the output cannot be written.
 absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
