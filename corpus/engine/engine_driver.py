@@ -142,10 +142,11 @@ class RayEngine:
                            "one by the environment variable CAIRN_PYTHON.") from None
         self.ray, self.shared = ray, shared
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # on a busy machine
         try:
             check_reachable(shared["address"])
             ray.init(address=shared["address"] or None, log_to_driver=False, logging_level="ERROR")
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # Ray raises many kinds
             raise Unusable(f"Ray at {shared['address'] or 'this machine'}: {error}", "Give --engine-address "
                            "the address of a running cluster, or none to use this machine.") from None
         self.slots = int(ray.cluster_resources().get("CPU", 1) // shared["cpus"])
