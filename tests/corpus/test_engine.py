@@ -59,7 +59,8 @@ def ray_address():
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_raylet_start_wait_time_s"] = "120"  # other tests keep the machine busy
+    # Other tests keep the machine busy. Ray reads the name as it stands here.
+    os.environ["RAY_raylet_start_wait_time_s"] = "120"  # noqa: SIM112
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     for _ in range(3):
         cluster.add_node(num_cpus=1)
@@ -266,9 +267,24 @@ def test_parts_together_are_the_whole(shared, tmp_path):
                f"parts/{number}", directory=tmp_path)
     corpus("merge", "--input", "parts", "--output-prefix", "many_text_document", directory=tmp_path)
     corpus("preprocess", "--input", "in.jsonl", *NUMBERS, "--output-prefix", "one", directory=tmp_path)
-    many, one = ([(tmp_path / f"{name}_text_document.{ending}").read_bytes() for ending in ("bin", "idx")]
-                 for name in ("many", "one"))
-    assert many == one
+    assert pair(tmp_path, "many") == pair(tmp_path, "one")
+
+
+def test_parts_keep_the_modes(tmp_path):
+    with open(tmp_path / "in.jsonl", "w", encoding="utf-8") as file:
+        for number in range(900):
+            file.write(json.dumps({"text": [str(number % 500)] * (number % 4), "mode": [number % 3] * (number % 4)}))
+            file.write("\n")
+    inputs = ("preprocess", "--input", "in.jsonl", *NUMBERS, "--modes-key", "mode")
+    for number in range(1, 4):
+        corpus(*inputs, "--part", f"{number}/3", "--output-prefix", f"parts/{number}", directory=tmp_path)
+    corpus("merge", "--input", "parts", "--output-prefix", "many_text_document", directory=tmp_path)
+    corpus(*inputs, "--output-prefix", "one", directory=tmp_path)
+    assert pair(tmp_path, "many") == pair(tmp_path, "one")
+
+
+def pair(directory, name):
+    return [(directory / f"{name}_text_document.{ending}").read_bytes() for ending in ("bin", "idx")]
 
 
 def make_pairs(directory):
@@ -328,4 +344,16 @@ def test_what_does_not_fit_is_refused(more, status, named, tmp_path):
     run = start("preprocess", "--input", "in.jsonl", *NUMBERS, "--output-prefix", "data", *more, directory=tmp_path)
     _, error = run.communicate(timeout=60)
     assert run.returncode == status and "BAD_REQUEST" in error and named in error
+    assert os.listdir(tmp_path) == ["in.jsonl"]
+
+
+@pytest.mark.parametrize("mode", [("--engine", "ray"), ("--part", "1/2")])
+@pytest.mark.parametrize("more, named", [(("--group", "a=in.jsonl"), "--group"),
+                                         (("in.jsonl", "--skip-bad-lines"), "--skip-bad-lines"),
+                                         (("in.jsonl", "--resume"), "--resume")])
+def test_what_does_not_fit_to_training_in_parts_is_refused(mode, more, named, tmp_path):
+    write_numbers(tmp_path / "in.jsonl", 10, seed=1)
+    error = corpus("bpe", "train", *more, "--vocab-size", 300, "--output", "out", *mode, directory=tmp_path, expect=1)
+    assert error["reason"] == "BAD_REQUEST"
+    assert error["message"] == f"{named} does not go with {mode[0]}" and error["metadata"]["next"]
     assert os.listdir(tmp_path) == ["in.jsonl"]
