@@ -15,8 +15,8 @@
 #include "cli/base/progress_line.h"
 #include "cli/corpus/corpus_bpe_compare_command.h"
 #include "cli/corpus/corpus_bpe_train_command.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/replaced_output.h"
-#include "cli/corpus/text_inputs.h"
 #include "common/base/clock.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -48,7 +48,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(arguments.output, arguments.input));
   std::vector<std::string> input = {arguments.input};
   if (corpus::StoresOf(arguments.input) != nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(input, FilesOf(input));
+    CAIRN_ASSIGN_OR_RETURN(input, ExpandInputs(input));
     if (input.size() > 1) {
       return MakeError(Reason::kBadRequest,
                        absl::StrCat(arguments.input, " means ", input.size(), " objects, but one text is encoded"),

@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/replaced_output.h"
-#include "cli/corpus/text_inputs.h"
 #include "cli/corpus/vocabulary_comparison.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<corpus::NamedText>> TextsOf(const CompareArguments& a
   std::vector<corpus::NamedText> texts;
   for (const std::string& argument : arguments.texts) {
     CAIRN_ASSIGN_OR_RETURN(const auto named, NameAndValue("--text", argument));
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf({named.second}));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandInputs({named.second}));
     for (const std::string& file : files) {
       if (!corpus::IsTable(file) && !corpus::IsTar(file)) continue;
       return MakeError(Reason::kUnsupported, file + " is no text of lines",

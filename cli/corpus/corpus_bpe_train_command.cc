@@ -17,9 +17,12 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/engine_run.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/replaced_output.h"
-#include "cli/corpus/text_inputs.h"
+#include "cli/corpus/train_on_engine.h"
 #include "common/base/clock.h"
+#include "common/file/atomic_write.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -30,6 +33,7 @@
 #include "corpus/io/bad_lines.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/hidden_file.h"
+#include "corpus/io/input_part.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
@@ -54,7 +58,8 @@ struct TrainArguments {
   uint64_t min_frequency = 1;
   std::string tie_break = "bytes";
   bool by_line = false;
-  int threads = DefaultThreads();
+  int threads = 0;  // one for each core; of a task, 1
+  EngineArguments engine;
   std::string json_key;
   bool skip_bad_lines = false;
   std::string invalid_utf8 = "bytes";
@@ -92,6 +97,7 @@ bool IsJsonLines(const std::string& input) {
 absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
   CAIRN_RETURN_IF_ERROR(corpus::CheckIsLocal("--temp-dir", arguments.temp_dir, "word counts are merged from there"));
   if (!arguments.temp_dir.empty()) return arguments.temp_dir;
+  if (!arguments.engine.part.empty()) return std::string(DirectoryOf(arguments.output));
   if (corpus::StoresOf(arguments.output) == nullptr) return arguments.output;
   if (arguments.resume) {
     return MakeError(
@@ -123,13 +129,13 @@ absl::Status AddGroups(const TrainArguments& arguments, corpus::TrainOptions& op
   for (const std::string& text : arguments.groups) {
     CAIRN_ASSIGN_OR_RETURN(const auto value, NameAndValue("--group", text));
     if (find(value.first) == options.groups.end()) options.groups.push_back({value.first, {}, {}});
-    CAIRN_ASSIGN_OR_RETURN(const auto files, FilesOf({value.second}));
+    CAIRN_ASSIGN_OR_RETURN(const auto files, ExpandInputs({value.second}));
     auto& inputs = find(value.first)->inputs;
     inputs.insert(inputs.end(), files.begin(), files.end());
   }
   for (const std::string& text : arguments.development) {
     CAIRN_ASSIGN_OR_RETURN(const auto value, of_group("--development", text));
-    CAIRN_ASSIGN_OR_RETURN(const auto files, FilesOf({value.second}));
+    CAIRN_ASSIGN_OR_RETURN(const auto files, ExpandInputs({value.second}));
     auto& inputs = options.groups[value.first].development;
     inputs.insert(inputs.end(), files.begin(), files.end());
   }
@@ -149,7 +155,7 @@ absl::Status AddGroups(const TrainArguments& arguments, corpus::TrainOptions& op
 }
 
 std::vector<std::string> AllInputs(const corpus::TrainOptions& options) {
-  std::vector<std::string> all = options.inputs;
+  std::vector<std::string> all = corpus::PathsOf(options.inputs);
   for (const corpus::TextGroup& group : options.groups) {
     all.insert(all.end(), group.inputs.begin(), group.inputs.end());
     all.insert(all.end(), group.development.begin(), group.development.end());
@@ -160,7 +166,8 @@ std::vector<std::string> AllInputs(const corpus::TrainOptions& options) {
 absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) {
   corpus::TrainOptions options;
   CAIRN_ASSIGN_OR_RETURN(const std::string parent, ParentOfCounts(arguments));
-  CAIRN_ASSIGN_OR_RETURN(options.inputs, FilesOf(arguments.inputs));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandInputs(arguments.inputs));
+  options.inputs = corpus::WholeInputs(files);
   CAIRN_RETURN_IF_ERROR(AddGroups(arguments, options));
   if (options.inputs.empty() == options.groups.empty()) {
     return MakeError(Reason::kBadRequest, "the text is given either as INPUT or as --group",
@@ -196,7 +203,7 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   options.special_tokens = arguments.special_tokens;
   options.min_frequency = arguments.min_frequency;
   options.tie_break = arguments.tie_break == "huggingface" ? corpus::TieBreak::kHuggingFace : corpus::TieBreak::kBytes;
-  options.threads = arguments.threads;
+  options.threads = arguments.threads > 0 ? arguments.threads : DefaultThreads();
   if (!arguments.memory.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
     constexpr int64_t kLeast = int64_t{32} << 20;
@@ -235,9 +242,56 @@ absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments,
   return options.extend ? Pretokenizer::FromPattern(options.extend->pattern) : Pretokenizer::Named("gpt2");
 }
 
+// Counts the words of one part, and writes them to --output.
+absl::Status TrainPart(const TrainArguments& arguments, corpus::TrainOptions options, const Pretokenizer& pretokenizer,
+                       const CommandContext& context) {
+  CAIRN_ASSIGN_OR_RETURN(const corpus::InputPart part, corpus::ParsePart(arguments.engine.part));
+  CAIRN_ASSIGN_OR_RETURN(corpus::PartOfInputs found, corpus::FindPart(corpus::PathsOf(options.inputs), part,
+                                                                      CutsForCounting(options, pretokenizer)));
+  options.inputs = std::move(found.pieces);
+  options.stop = &InterruptFlag();
+  CAIRN_ASSIGN_OR_RETURN(const corpus::CountedPart counted, CountPart(options, pretokenizer, arguments.output));
+  if (context.json()) {
+    const nlohmann::ordered_json json = {{"counts", counted.run.path},
+                                         {"bytes", counted.run.bytes},
+                                         {"crc32c", counted.run.crc32c},
+                                         {"distinct_words", counted.summary.distinct_words},
+                                         {"input_bytes", counted.summary.file_bytes},
+                                         {"inputs", found.all}};  // CheckSameInputs
+    absl::PrintF("%s\n", JsonText(json));
+    return absl::OkStatus();
+  }
+  absl::PrintF("%s: the counts of %d distinct words\n", counted.run.path, counted.summary.distinct_words);
+  return absl::OkStatus();
+}
+
+// Refuses what does not fit to --engine and --part.
+absl::Status CheckParts(const TrainArguments& arguments) {
+  if (arguments.engine.part.empty() && arguments.engine.engine.empty()) return absl::OkStatus();
+  const std::string flag = arguments.engine.part.empty() ? "--engine" : "--part";
+  if (arguments.resume) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("--resume does not go with ", flag),
+                     {{"next", "Leave --resume out: only what is lost is counted again."}});
+  }
+  if (!arguments.groups.empty()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("--group does not go with ", flag),
+                     {{"next", absl::StrCat("Leave ", flag, " out, or give all files as INPUT.")}});
+  }
+  if (arguments.skip_bad_lines) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("--skip-bad-lines does not go with ", flag),
+                     {{"next", absl::StrCat("Leave ", flag, " out, or correct the lines.")}});
+  }
+  if (corpus::StoresOf(arguments.output) == nullptr || !arguments.temp_dir.empty()) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat(flag, " keeps word counts in files, but --output is in an object store"),
+                   {{"next", "Give --temp-dir a directory that all nodes share."}});
+}
+
 absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
+  CAIRN_RETURN_IF_ERROR(CheckParts(arguments));
   CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
+  if (!arguments.engine.part.empty()) return TrainPart(arguments, std::move(options), pretokenizer, context);
   if (corpus::StoresOf(arguments.output) != nullptr) {
     // The work may take hours, and only then something is written there.
     CAIRN_RETURN_IF_ERROR(corpus::OutputFile::Create(TokenizerJson(arguments), {}).status());
@@ -262,7 +316,10 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   };
   const auto start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::TrainSummary> trained;
-  {
+  if (!arguments.engine.engine.empty()) {
+    trained = TrainOnEngine(arguments.engine, options, pretokenizer, std::max(arguments.threads, 1),
+                            TokenizerJson(arguments), arguments.temp_dir);
+  } else {
     const uint64_t total = corpus::BytesOf(AllInputs(options));
     const ProgressLine line([&] {
       if (merged > 0) return absl::StrCat("merging: ", merged.load(), " of ", options.vocab_size);
@@ -366,8 +423,10 @@ void AddCorpusBpeTrainCommand(Command bpe, CommandContext& context) {
                  "out, or read U+FFFD instead")
       .OneOf({"bytes", "error", "skip", "replace"})
       .ShowDefault();
-  command.AddOption("--threads", arguments->threads, "How many threads work at the same time")
-      .Between(1, 1024)
+  command
+      .AddOption("--threads", arguments->threads,
+                 "How many threads work at the same time; 0 means one for each core, or one in each task of --engine")
+      .Between(0, 1024)
       .ShowDefault();
   command.AddOption(
       "--memory", arguments->memory,
@@ -382,6 +441,7 @@ void AddCorpusBpeTrainCommand(Command bpe, CommandContext& context) {
       .AddOption("--checkpoint-every", arguments->checkpoint_every,
                  "With --resume: save the counts each time this much more input has been read")
       .ShowDefault();
+  AddEngineOptions(command, arguments->engine);
   const Argument extend = command.AddOption(
       "--extend", arguments->extend,
       "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");

@@ -14,13 +14,16 @@
 #include "absl/strings/str_format.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/engine_run.h"
 #include "cli/corpus/input_files.h"
+#include "cli/corpus/preprocess_on_engine.h"
 #include "cli/corpus/replaced_output.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/io/files_below.h"
+#include "corpus/io/input_part.h"
 #include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
@@ -47,6 +50,7 @@ struct Arguments {
   std::vector<std::string> keys = {"text"};
   std::string max_line = "32MiB";
   corpus::TokenizerChoice tokenizer;
+  EngineArguments engine;
   bool skip_bad_lines = false, split_sentences = false, keep_sequential = false, no_special = false;
   int workers = 0, partitions = 1, log_interval = 1000;
 };
@@ -64,13 +68,14 @@ struct SharedProgress {
 };
 
 void Print(const CommandContext& context, const corpus::PreprocessOptions& options,
-           const corpus::PreprocessReport& report, const std::string& sentences,
-           const corpus::ChosenTokenizer& chosen) {
+           const corpus::PreprocessReport& report, const std::string& sentences, const corpus::ChosenTokenizer& chosen,
+           const std::string& all_inputs) {
   const std::optional<uint32_t>& end = chosen.framing.end_of_document;
   if (context.json()) {
     nlohmann::ordered_json json;
     json["documents"] = report.documents;
     json["input_bytes"] = report.input_bytes;
+    if (!all_inputs.empty()) json["inputs"] = all_inputs;  // CheckSameInputs
     if (!sentences.empty()) json["sentences"] = sentences;
     if (end.has_value()) json["end_of_document"] = *end;
     if (options.skip_bad_lines) {
@@ -107,7 +112,8 @@ void Print(const CommandContext& context, const corpus::PreprocessOptions& optio
 
 absl::Status RunPreprocess(const CommandContext& context, const Arguments& given) {
   corpus::PreprocessOptions options;
-  CAIRN_ASSIGN_OR_RETURN(options.inputs, ExpandInputs(given.inputs));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandInputs(given.inputs));
+  options.inputs = corpus::WholeInputs(files);
   options.output_prefix = given.output_prefix;
   options.keys = given.keys;
   options.modes_key = given.modes_key;
@@ -122,7 +128,9 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   }
   options.max_line = static_cast<size_t>(max_line);
   options.workers = given.workers;
-  if (given.workers == 0) {
+  if (given.workers == 0 && !given.engine.engine.empty()) {
+    options.workers = 1;  // of a task
+  } else if (given.workers == 0) {
     options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   } else if (given.workers % given.partitions != 0) {
     return MakeError(
@@ -149,6 +157,15 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences",
                      {{"next", "Add --split-sentences, or leave --punkt-model out."}});
   }
+  std::string all_inputs;
+  if (!given.engine.part.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const corpus::InputPart part, corpus::ParsePart(given.engine.part));
+    // The numbers of bad lines count from the begin of a file.
+    const corpus::PlaceToCut cut = options.skip_bad_lines ? nullptr : corpus::PlaceToCut(corpus::LineToCut);
+    CAIRN_ASSIGN_OR_RETURN(corpus::PartOfInputs found, corpus::FindPart(files, part, cut));
+    options.inputs = std::move(found.pieces);
+    all_inputs = found.all;
+  }
   std::vector<std::string> outputs;
   for (const std::string& key : options.keys) {
     const std::string prefix = corpus::PrefixOfKey(options, key);
@@ -159,7 +176,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   NoteReplaced(outputs);
   options.interrupted = &InterruptFlag();
   SharedProgress shared;
-  shared.file_bytes_total = corpus::BytesOf(options.inputs);
+  shared.file_bytes_total = corpus::BytesOf(files);
   options.file_bytes = &shared.file_bytes;
   options.progress = [&](const corpus::PreprocessProgress& progress) {
     shared.documents = progress.documents;
@@ -167,14 +184,16 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     shared.bad_lines = progress.bad_lines;
   };
   std::optional<corpus::PreprocessReport> report;
-  {
+  if (!given.engine.engine.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(report, PreprocessOnEngine(given.engine, options));
+  } else {
     const auto start = std::chrono::steady_clock::now();
     const ProgressLine line([&] {
       return shared.Describe(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     });
     CAIRN_ASSIGN_OR_RETURN(report, corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
   }
-  Print(context, options, *report, sentences, chosen);
+  Print(context, options, *report, sentences, chosen, all_inputs);
   return absl::OkStatus();
 }
 
@@ -248,6 +267,7 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
       .ShowDefault();
   app.AddFlag("--skip-bad-lines", given->skip_bad_lines,
               "Leave bad lines out, and describe each in PREFIX_bad_lines.log. By default the first one ends the run");
+  AddEngineOptions(app, given->engine);
   app.AddOption("--dataset-impl", given->dataset_impl, "No effect; older scripts may give it").OneOf({"mmap"});
   app.AddOption("--lang", given->language,
                 "No effect; older scripts may give it. --punkt-model decides about the language");

@@ -16,13 +16,16 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/engine_run.h"
 #include "cli/corpus/replaced_output.h"
+#include "cli/corpus/shuffle_on_engine.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/output_place.h"
 #include "corpus/shuffle/shuffle.h"
+#include "corpus/shuffle/shuffle_parts.h"
 
 namespace cairn::cli {
 namespace {
@@ -45,6 +48,9 @@ struct Arguments {
   std::vector<std::string> columns;
   std::string checkpoint_interval = "1GiB";
   bool buffered = false;
+  std::string bucket;
+  uint32_t buckets = 0;
+  EngineArguments engine;
 };
 
 absl::StatusOr<char> ParseSeparator(const std::string& text) {
@@ -81,7 +87,9 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(options.seed, ParseSeed(arguments.seed));
   options.temp_dir = arguments.temp_dir;
   options.threads = arguments.threads > 0 ? arguments.threads
-                                          : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+                    : !arguments.engine.engine.empty()
+                        ? 1  // of a task
+                        : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
   options.resume = arguments.resume;
   options.no_scratch = arguments.no_scratch;
   options.split_lines = arguments.split_lines;
@@ -100,6 +108,11 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const int64_t interval, ParseSize(arguments.checkpoint_interval));
   options.checkpoint_bytes = static_cast<uint64_t>(interval);
   options.direct = !arguments.buffered;
+  if (!arguments.bucket.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const corpus::InputPart bucket, corpus::ParsePart(arguments.bucket));
+    options.placed = true;
+    options.keys = corpus::KeysOfBucket(bucket);
+  }
   return options;
 }
 
@@ -112,7 +125,7 @@ std::FILE* ReportFile(const std::string& output) {
 void PrintReport(const CommandContext& context, const corpus::ShuffleOptions& options,
                  const corpus::ShuffleReport& report, double seconds) {
   std::FILE* const file = ReportFile(options.output);
-  const std::string checksum = absl::StrFormat("%016x%016x", report.lines.sum_a, report.lines.sum_b);
+  const std::string checksum = ChecksumText(report.lines);
   if (context.json()) {
     const nlohmann::ordered_json json = {
         {"outputs", report.outputs},
@@ -165,11 +178,19 @@ void Run(const Arguments& arguments, CommandContext& context) {
     context.exit_status = kUsage;
     return;
   }
+  if (!arguments.engine.part.empty()) {
+    const auto scattered = ScatterForEngine(*options, arguments.engine.part, arguments.buckets);
+    if (scattered.ok()) absl::PrintF("%s\n", JsonText(*scattered));
+    context.exit_status = ReportError(context, scattered.status());
+    return;
+  }
   NoteReplaced({options->output});
   corpus::ShuffleProgress progress;
   const absl::Time start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::ShuffleReport> report;
-  {
+  if (!arguments.engine.engine.empty()) {
+    report = ShuffleOnEngine(arguments.engine, *options);
+  } else {
     absl::Time pass_start = start;
     int shown_pass = 1;
     const ProgressLine line([&] {
@@ -248,6 +269,11 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
       .AddOption("--checkpoint-interval", arguments->checkpoint_interval,
                  "With --resume: how much work, in bytes of text, an interruption may undo")
       .ShowDefault();
+  AddEngineOptions(command, arguments->engine);
+  command.AddOption("--buckets", arguments->buckets, "With --part: into how many files its lines go, by their order")
+      .Between(1, corpus::kMostBuckets);
+  command.AddOption("--bucket", arguments->bucket,
+                    "The inputs are files of the bucket I of N that --part has made: sort their lines");
   command.AddFlag("--buffered", arguments->buffered,
                   "Let the system keep the files in its page cache. By default they are read and written past it, "
                   "which costs less CPU");

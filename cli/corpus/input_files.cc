@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::str
       files.insert(files.end(), below.begin(), below.end());
       continue;
     }
-    if (std::filesystem::exists(input, error)) {
+    if (input == "-" || std::filesystem::exists(input, error)) {
       files.push_back(input);
       continue;
     }
@@ -49,11 +49,19 @@ absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::str
   for (const std::string& file : files) {
     std::error_code error;
     if (std::filesystem::is_directory(file, error)) {
-      return MakeError(Reason::kInputUnreadable, absl::StrCat(file, ": is a directory; a JSON lines file was expected"),
+      return MakeError(Reason::kInputUnreadable, absl::StrCat(file, ": is a directory; a file was expected"),
                        {{"file", file}});
     }
   }
   return files;
+}
+
+absl::StatusOr<std::pair<std::string, std::string>> NameAndValue(const std::string& flag, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) {
+    return std::pair(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return MakeError(Reason::kBadRequest, absl::StrCat(flag, " ", text, " has not the form NAME=VALUE"), {});
 }
 
 }  // namespace cairn::cli

@@ -63,12 +63,32 @@ size_t RepairUtf8(std::string_view text, InvalidUtf8 policy, bool last, std::str
   }
 }
 
+absl::StatusOr<uint64_t> SafeCutBefore(const RangedInput& input, uint64_t offset, const Pretokenizer& pretokenizer,
+                                       const SpecialMatcher& specials) {
+  // The character behind the cut must be there, the one before, and a special token across it.
+  const uint64_t margin = 4 + specials.longest();
+  for (uint64_t look = size_t{64} << 10;; look *= 8) {
+    const uint64_t begin = offset - std::min(offset, look);
+    std::string text(offset - begin + margin, '\0');
+    CAIRN_ASSIGN_OR_RETURN(const size_t count, input.Read(begin, text.data(), text.size()));
+    text.resize(count);
+    size_t cut = std::min<uint64_t>(offset - begin, text.size());
+    while (cut > 0) {
+      cut = pretokenizer.LastSafeCut(text, cut);
+      if (cut == 0 || !specials.Crosses(text, cut)) break;
+      --cut;
+    }
+    if (begin == 0 || cut >= margin) return begin + cut;
+    if (look > kMaxBlockBytes) return 0;
+  }
+}
+
 BlockReader::BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
     : options_(std::move(options)), pretokenizer_(pretokenizer), specials_(specials), chunk_(options_.block_bytes) {}
 
 // Opens the current input at an offset of its decompressed bytes.
 absl::Status BlockReader::Open(uint64_t offset) {
-  const std::string& input = options_.inputs[position_.input];
+  InputPiece piece = options_.inputs[position_.input];
   // This reads through the page cache, because the same text is likely to be read again, for another vocabulary or for
   // encoding.
   const SourceOptions reading = {.direct = false,
@@ -77,12 +97,12 @@ absl::Status BlockReader::Open(uint64_t offset) {
                                  .columns = options_.columns,
                                  .table_readers = options_.table_readers};
   at_end_ = false;
-  if (offset > 0 && input != "-" && IsReadAsItIs(input)) {
+  if (offset > 0 && piece.path != "-" && IsReadAsItIs(piece.path)) {
     file_bytes_ += offset;
-    CAIRN_ASSIGN_OR_RETURN(source_, OpenPlainSource(input, offset, UINT64_MAX, reading));
-    return absl::OkStatus();
+    piece.begin += offset;
+    offset = 0;
   }
-  CAIRN_ASSIGN_OR_RETURN(source_, OpenSource(input, reading));
+  CAIRN_ASSIGN_OR_RETURN(source_, OpenPiece(piece, reading));
   if (offset > 0) source_ = SkipBytes(std::move(source_), offset);
   return absl::OkStatus();
 }
@@ -106,12 +126,12 @@ absl::Status BlockReader::Append(std::string_view bytes, bool last) {
       const auto* p = reinterpret_cast<const uint8_t*>(incomplete.data());
       MaximalSubpart(p + bad, p + incomplete.size(), &cut_off);
       if (!cut_off || last) {
-        const std::string& input = options_.inputs[position_.input];
+        const InputPiece& input = options_.inputs[position_.input];
         const uint64_t offset = position_.offset - incomplete.size() + bad;
-        return MakeError(
-            Reason::kInvalidUtf8,
-            absl::StrCat(input, ": byte ", static_cast<int>(p[bad]), " at offset ", offset, " is not valid UTF-8"),
-            {{"file", input}, {"offset", absl::StrCat(offset)}});
+        return MakeError(Reason::kInvalidUtf8,
+                         absl::StrCat(input.name(), ": byte ", static_cast<int>(p[bad]), " at offset ", offset,
+                                      " is not valid UTF-8"),
+                         {{"file", input.path}, {"offset", absl::StrCat(offset)}});
       }
       unread.append(incomplete, 0, bad);
       rest = incomplete.size() - bad;
@@ -157,7 +177,7 @@ size_t BlockReader::CutPlace() const {
 
 absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
   for (; position_.input < options_.inputs.size();) {
-    const std::string& input = options_.inputs[position_.input];
+    const std::string& input = options_.inputs[position_.input].path;
     if (source_ == nullptr) CAIRN_RETURN_IF_ERROR(Open(0));
     size_t cut = 0;
     for (size_t wanted = options_.block_bytes; cut == 0; wanted *= 2) {

@@ -14,6 +14,7 @@
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
 #include "corpus/io/byte_source.h"
+#include "corpus/io/input_part.h"
 
 namespace cairn::corpus {
 
@@ -40,12 +41,17 @@ struct TextBlock {
   uint64_t first_line = 0;  // the number of the first line of `bytes` in the input, from 1 (kJson)
 };
 
+// Returns the largest place up to `offset` where a text may be cut, so that both sides have the words that they have
+// together; 0 if there is none. Allowed only if pretokenizer.has_safe_cuts(). INPUT_UNREADABLE.
+absl::StatusOr<uint64_t> SafeCutBefore(const RangedInput& input, uint64_t offset, const Pretokenizer& pretokenizer,
+                                       const SpecialMatcher& specials);
+
 // Reads inputs one after the other. Not thread-safe: threads share it under a lock, and work on its blocks outside of
 // the lock.
 class BlockReader {
  public:
   struct Options {
-    std::vector<std::string> inputs;
+    std::vector<InputPiece> inputs;  // of a plain text, pieces must begin and end where SafeCutBefore says
     TextUnit unit = TextUnit::kFile;
     InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
     size_t block_bytes = size_t{1} << 20;

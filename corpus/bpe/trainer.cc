@@ -169,17 +169,44 @@ class WorkDirectory {
   bool keep_;
 };
 
+// Says on what the counts depend besides the inputs.
+std::string CountSettings(const TrainOptions& options, const Pretokenizer& pretokenizer) {
+  std::string settings = absl::StrCat(pretokenizer.pattern(), "\n", static_cast<int>(options.unit), "\n",
+                                      static_cast<int>(options.invalid_utf8), "\n", options.json_key);
+  for (const std::string& special : AllSpecials(options)) {
+    absl::StrAppend(&settings, "\n", special.size(), " ", special);
+  }
+  return settings;
+}
+
 // Counts the words of inputs, one after the other, with the same options.
 class Counting {
  public:
   Counting(const TrainOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
       : options_(options), pretokenizer_(pretokenizer), specials_(specials) {}
 
-  absl::Status Count(const std::vector<std::string>& inputs, const std::string& directory, size_t parts,
+  absl::Status Count(const std::vector<InputPiece>& inputs, const std::string& directory, size_t parts,
                      std::function<void(size_t, uint64_t, uint64_t)> expect, const WordVisitor& visit) {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (error) return OutputError("create", directory, error.value());
+    CountOptions counting = OptionsFor(inputs, directory);
+    counting.resume = options_.resume;
+    counting.parts = parts;
+    counting.expect = std::move(expect);
+    return Run(counting, visit);
+  }
+
+  // Gives the words in ascending order.
+  absl::Status CountSorted(const std::vector<InputPiece>& inputs, const std::string& directory,
+                           const WordVisitor& visit) {
+    CountOptions counting = OptionsFor(inputs, directory);
+    counting.sorted = true;
+    return Run(counting, visit);
+  }
+
+  // Describes all counts together.
+  const CountSummary& summary() const { return summary_; }
+
+ private:
+  CountOptions OptionsFor(const std::vector<InputPiece>& inputs, const std::string& directory) {
     CountOptions counting;
     counting.blocks.inputs = inputs;
     counting.blocks.unit = options_.unit;
@@ -191,15 +218,19 @@ class Counting {
     counting.threads = options_.threads;
     counting.memory_bytes = options_.memory_bytes / 2;  // the other half is for the blocks and the engine
     counting.directory = directory;
-    counting.resume = options_.resume;
     counting.checkpoint_bytes = options_.checkpoint_bytes;
-    counting.settings = settings();
+    counting.settings = CountSettings(options_, pretokenizer_);
     counting.bad_lines = options_.bad_lines;
     if (options_.progress) {
       counting.progress = [this](uint64_t bytes) { return options_.progress("counting", summary_.file_bytes + bytes); };
     }
-    counting.parts = parts;
-    counting.expect = std::move(expect);
+    return counting;
+  }
+
+  absl::Status Run(const CountOptions& counting, const WordVisitor& visit) {
+    std::error_code error;
+    std::filesystem::create_directories(counting.directory, error);
+    if (error) return OutputError("create", counting.directory, error.value());
     CAIRN_ASSIGN_OR_RETURN(const CountSummary count, CountWords(counting, pretokenizer_, specials_, visit));
     summary_.file_bytes += count.file_bytes;
     summary_.distinct_words += count.distinct_words;
@@ -209,20 +240,6 @@ class Counting {
     return absl::OkStatus();
   }
 
-  // Says on what the counts depend besides the inputs.
-  std::string settings() const {
-    std::string settings = absl::StrCat(pretokenizer_.pattern(), "\n", static_cast<int>(options_.unit), "\n",
-                                        static_cast<int>(options_.invalid_utf8), "\n", options_.json_key);
-    for (const std::string& special : AllSpecials(options_)) {
-      absl::StrAppend(&settings, "\n", special.size(), " ", special);
-    }
-    return settings;
-  }
-
-  // Describes all counts together.
-  const CountSummary& summary() const { return summary_; }
-
- private:
   const TrainOptions& options_;
   const Pretokenizer& pretokenizer_;
   const SpecialMatcher& specials_;
@@ -239,9 +256,11 @@ absl::Status CheckMemory(const TrainOptions& options, const CountSummary& count,
 }
 
 // Returns a digest of all on which the merges depend, but for their number.
-std::string MergeFingerprint(const TrainOptions& options, const MergeOptions& merging, const Counting& counting) {
+std::string MergeFingerprint(const TrainOptions& options, const MergeOptions& merging,
+                             const Pretokenizer& pretokenizer) {
   Digester digester;
-  digester.Add("cairn bpe merges").Add(CountFingerprint(options.inputs, counting.settings()));
+  digester.Add("cairn bpe merges");
+  digester.Add(CountFingerprint(PathsOf(options.inputs), CountSettings(options, pretokenizer)));
   digester.Add(merging.min_frequency).Add(options.vetoes.size());
   for (const std::string& veto : options.vetoes) digester.Add(veto);
   digester.Add(merging.first.size());
@@ -266,12 +285,12 @@ size_t ResumeMerges(MergeRecord& record, MergeOptions& merging) {
   return resumed;
 }
 
-absl::StatusOr<MergeResult> TrainTogether(const TrainOptions& options, MergeOptions merging, Counting& counting,
-                                          size_t& resumed_merges) {
+absl::StatusOr<MergeResult> TrainTogether(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                                          MergeOptions merging, Counting& counting, size_t& resumed_merges) {
   std::optional<MergeRecord> record;
   if (options.resume && options.tie_break == TieBreak::kBytes) {
     CAIRN_ASSIGN_OR_RETURN(record, MergeRecord::Open(absl::StrCat(options.work_directory, "/merges"),
-                                                     MergeFingerprint(options, merging, counting)));
+                                                     MergeFingerprint(options, merging, pretokenizer)));
     resumed_merges = ResumeMerges(*record, merging);
   }
   MergeEngine engine(std::move(merging));
@@ -290,7 +309,7 @@ absl::StatusOr<MergeResult> TrainByGroups(const TrainOptions& options, const Mer
   for (size_t group = 0; group < options.groups.size(); ++group) {
     const auto count = [&](ParityEngine::Use use, const std::vector<std::string>& inputs, const char* name) {
       return counting.Count(
-          inputs, absl::StrCat(options.work_directory, "/", name, "-", group), engine.shards(),
+          WholeInputs(inputs), absl::StrCat(options.work_directory, "/", name, "-", group), engine.shards(),
           [&](size_t shard, uint64_t words, uint64_t bytes) { engine.Reserve(group, use, shard, words, bytes); },
           [&](size_t shard, std::string_view word, uint64_t times) {
             return engine.AddWord(group, use, shard, word, times);
@@ -306,6 +325,42 @@ absl::StatusOr<MergeResult> TrainByGroups(const TrainOptions& options, const Mer
 }
 
 }  // namespace
+
+PlaceToCut CutsForCounting(const TrainOptions& options, const Pretokenizer& pretokenizer) {
+  if (options.unit != TextUnit::kFile) {
+    return [](const RangedInput& input, uint64_t offset) { return FirstLineFrom(input, offset, '\n', false); };
+  }
+  // If bytes are left out or replaced, a cut shows only in what remains.
+  const bool as_it_is = options.invalid_utf8 == InvalidUtf8::kBytes || options.invalid_utf8 == InvalidUtf8::kError;
+  if (!pretokenizer.has_safe_cuts() || !as_it_is) return nullptr;
+  return [&pretokenizer, specials = SpecialMatcher(AllSpecials(options))](const RangedInput& input, uint64_t offset) {
+    return SafeCutBefore(input, offset, pretokenizer, specials);
+  };
+}
+
+absl::StatusOr<CountedPart> CountPart(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                                      const std::string& path) {
+  const std::vector<std::string> specials = AllSpecials(options);
+  CAIRN_RETURN_IF_ERROR(Check(options, specials));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd held, WorkDirectory::Make(options.work_directory, false));
+  const WorkDirectory work(options.work_directory, std::move(held), false);
+  const SpecialMatcher matcher(specials);
+  Counting counting(options, pretokenizer, matcher);
+  CAIRN_ASSIGN_OR_RETURN(RunWriter run, RunWriter::Create(path));
+  CAIRN_RETURN_IF_ERROR(
+      counting.CountSorted(options.inputs, options.work_directory,
+                           [&](size_t, std::string_view word, uint64_t times) { return run.Add(word, times); }));
+  CountedPart part{counting.summary(), {}};
+  CAIRN_ASSIGN_OR_RETURN(part.run, run.Finish());
+  return part;
+}
+
+absl::Status RecordParts(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                         const std::vector<WordRun>& runs) {
+  CountRecord record{CountFingerprint(PathsOf(options.inputs), CountSettings(options, pretokenizer)), runs, {}};
+  record.position.input = options.inputs.size();
+  return SaveCountRecord(options.work_directory, record);
+}
 
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer) {
   const std::vector<std::string> specials = AllSpecials(options);
@@ -331,9 +386,9 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   const SpecialMatcher matcher(specials);
   Counting counting(options, pretokenizer, matcher);
   size_t resumed_merges = 0;
-  CAIRN_ASSIGN_OR_RETURN(MergeResult result, options.groups.empty()
-                                                 ? TrainTogether(options, merging, counting, resumed_merges)
-                                                 : TrainByGroups(options, merging, counting));
+  CAIRN_ASSIGN_OR_RETURN(MergeResult result, options.groups.empty() ? TrainTogether(options, pretokenizer, merging,
+                                                                                    counting, resumed_merges)
+                                                                    : TrainByGroups(options, merging, counting));
   TrainSummary summary = {Assemble(options, specials, std::move(result)), counting.summary(), resumed_merges};
   summary.vocabulary.pattern = pretokenizer.pattern();
   summary.vocabulary.gpt2_pretokenizer = pretokenizer.is_gpt2();

@@ -16,6 +16,8 @@
 #include "corpus/bpe/text_blocks.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_counter.h"
+#include "corpus/bpe/word_runs.h"
+#include "corpus/io/input_part.h"
 
 namespace cairn::corpus {
 
@@ -28,7 +30,7 @@ struct TextGroup {
 };
 
 struct TrainOptions {
-  std::vector<std::string> inputs;
+  std::vector<InputPiece> inputs;
   // If there are any, they take the place of `inputs`, and merges are chosen as ParityEngine says. Either all have
   // development files, or none has, or there are ratios.
   std::vector<TextGroup> groups;
@@ -74,6 +76,25 @@ struct TrainSummary {
 // the groups do not fit together. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
 // need more than memory_bytes; the message says how much. Else the errors of CountWords MergeEngine and MakeVeto.
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer);
+
+// The words of a large corpus without groups are counted in parts, by several processes, whose counts one training then
+// takes:
+//
+// Returns where plain inputs may be cut into parts; null: inputs go whole. `pretokenizer` must outlive the result.
+PlaceToCut CutsForCounting(const TrainOptions& options, const Pretokenizer& pretokenizer);
+
+struct CountedPart {
+  CountSummary summary;
+  WordRun run;
+};
+// Counts the words of a part, which are options.inputs, and writes them to `path`. Fails as TrainBpe until words are
+// counted.
+absl::StatusOr<CountedPart> CountPart(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                                      const std::string& path);
+// Makes TrainBpe with these options, which have `resume` and all inputs, take the counts of all parts instead of
+// reading the inputs. The runs must be in options.work_directory. Fails as WriteFileAtomically.
+absl::Status RecordParts(const TrainOptions& options, const Pretokenizer& pretokenizer,
+                         const std::vector<WordRun>& runs);
 
 }  // namespace cairn::corpus
 

@@ -103,8 +103,9 @@ class Worker {
         return absl::OkStatus();
       }
       if (status.ok() || !HasReason(status, Reason::kBadJsonLine)) return status;
-      const std::string& input = options_.blocks.inputs[block.input];
-      return Annotate(status, absl::StrCat(input, ":", number), {{"file", input}, {"line", absl::StrCat(number)}});
+      const InputPiece& input = options_.blocks.inputs[block.input];
+      return Annotate(status, absl::StrCat(input.name(), ":", number),
+                      {{"file", input.path}, {"line", absl::StrCat(number)}});
     });
   }
 
@@ -157,7 +158,7 @@ class Counter {
     if (options_.resume) CAIRN_RETURN_IF_ERROR(Resume());
     while (true) {
       CAIRN_RETURN_IF_ERROR(Work());
-      if (finished_ && runs_.empty()) break;
+      if (finished_ && runs_.empty() && !options_.sorted) break;
       CAIRN_RETURN_IF_ERROR(Spill());
       if (finished_) break;
     }
@@ -166,7 +167,7 @@ class Counter {
 
  private:
   absl::Status Resume() {
-    fingerprint_ = CountFingerprint(options_.blocks.inputs, options_.settings);
+    fingerprint_ = CountFingerprint(PathsOf(options_.blocks.inputs), options_.settings);
     CAIRN_ASSIGN_OR_RETURN(auto record, LoadCountRecord(options_.directory));
     if (!record.has_value()) return absl::OkStatus();
     if (record->fingerprint != fingerprint_) {
@@ -253,7 +254,7 @@ class Counter {
       const auto& [of, lines] = due->second;
       if (lines.size() == 0) continue;
       summary_.bad_lines += lines.size();
-      CAIRN_RETURN_IF_ERROR(options_.bad_lines(options_.blocks.inputs[of], lines));
+      CAIRN_RETURN_IF_ERROR(options_.bad_lines(options_.blocks.inputs[of].name(), lines));
     }
     described_one_.NotifyAll();
     return absl::OkStatus();

@@ -30,6 +30,8 @@ struct CountOptions {
   std::string settings;
   // Words are delivered in this many parts.
   size_t parts = 1;
+  // Delivers the words in ascending order, in one part. They are spilled for that.
+  bool sorted = false;
   // Called before the first visit of a part with the number of its distinct words and their bytes, if these are known.
   std::function<void(size_t part, uint64_t words, uint64_t bytes)> expect;
   // Called by one thread at a time with the bytes read from the files. If it returns false, the count ends with

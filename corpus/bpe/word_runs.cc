@@ -14,7 +14,6 @@
 #include "common/base/crc32c.h"
 #include "common/file/atomic_write.h"
 #include "common/file/full_transfer.h"
-#include "common/file/unique_fd.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
@@ -85,37 +84,47 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   return SyncDirectoryOf(path);
 }
 
+absl::StatusOr<RunWriter> RunWriter::Create(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd.valid()) return OutputError("create", path, errno);
+  return RunWriter(std::move(fd), path);
+}
+
+RunWriter::~RunWriter() {
+  if (fd_.valid()) unlink(run_.path.c_str());
+}
+
+absl::Status RunWriter::Add(std::string_view word, uint64_t count) {
+  const auto length = static_cast<uint32_t>(word.size());
+  buffer_.append(reinterpret_cast<const char*>(&length), sizeof(length));
+  buffer_.append(reinterpret_cast<const char*>(&count), sizeof(count));
+  buffer_.append(word);
+  return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
+}
+
+absl::Status RunWriter::Flush() {
+  run_.crc32c = ExtendCrc32c(run_.crc32c, buffer_.data(), buffer_.size());
+  run_.bytes += buffer_.size();
+  if (const int error = WriteFully(fd_.get(), buffer_); error != 0) return OutputError("write", run_.path, error);
+  buffer_.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WordRun> RunWriter::Finish() {
+  CAIRN_RETURN_IF_ERROR(Flush());
+  if (fsync(fd_.get()) != 0) return OutputError("fsync", run_.path, errno);
+  fd_ = UniqueFd();
+  return run_;
+}
+
 absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path) {
   std::vector<std::pair<std::string_view, uint64_t>> sorted;
   sorted.reserve(words.size());
   words.ForEach([&](std::string_view word, uint64_t count) { sorted.emplace_back(word, count); });
   std::sort(sorted.begin(), sorted.end());
-  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid()) return OutputError("create", path, errno);
-  WordRun run = {path, 0, 0};
-  std::string buffer;
-  absl::Status status;
-  const auto flush = [&] {
-    run.crc32c = ExtendCrc32c(run.crc32c, buffer.data(), buffer.size());
-    run.bytes += buffer.size();
-    if (const int error = WriteFully(fd.get(), buffer); error != 0) status = OutputError("write", path, error);
-    buffer.clear();
-  };
-  for (const auto& [word, count] : sorted) {
-    const auto length = static_cast<uint32_t>(word.size());
-    buffer.append(reinterpret_cast<const char*>(&length), sizeof(length));
-    buffer.append(reinterpret_cast<const char*>(&count), sizeof(count));
-    buffer.append(word);
-    if (buffer.size() >= kBufferBytes) flush();
-    if (!status.ok()) break;
-  }
-  if (status.ok()) flush();
-  if (status.ok() && fsync(fd.get()) != 0) status = OutputError("fsync", path, errno);
-  if (!status.ok()) {
-    unlink(path.c_str());
-    return status;
-  }
-  return run;
+  CAIRN_ASSIGN_OR_RETURN(RunWriter writer, RunWriter::Create(path));
+  for (const auto& [word, count] : sorted) CAIRN_RETURN_IF_ERROR(writer.Add(word, count));
+  return writer.Finish();
 }
 
 absl::Status MergeRuns(const std::vector<WordRun>& runs,

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
 #include "corpus/bpe/word_table.h"
 
 namespace cairn::corpus {
@@ -19,6 +20,30 @@ struct WordRun {
   std::string path;
   uint64_t bytes = 0;
   uint32_t crc32c = 0;  // covers the whole file
+};
+
+// Writes a run word by word. Not thread-safe.
+class RunWriter {
+ public:
+  // Errors of corpus/io/errno_status.h.
+  static absl::StatusOr<RunWriter> Create(const std::string& path);
+  // Unless Finish has succeeded, the file is removed.
+  ~RunWriter();
+  RunWriter(RunWriter&& other) noexcept = default;
+  RunWriter& operator=(RunWriter&&) = delete;
+
+  // Words must be added in ascending order, each once.
+  absl::Status Add(std::string_view word, uint64_t count);
+  // Writes the rest, and syncs the file.
+  absl::StatusOr<WordRun> Finish();
+
+ private:
+  RunWriter(UniqueFd fd, const std::string& path) : fd_(std::move(fd)), run_{path, 0, 0} {}
+  absl::Status Flush();
+
+  UniqueFd fd_;  // not valid: the file is finished, or another object has it
+  WordRun run_;
+  std::string buffer_;
 };
 
 // Writes the table's words to `path` and syncs them. After an error (those of corpus/io/errno_status.h) the file is

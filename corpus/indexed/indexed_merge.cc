@@ -1,6 +1,10 @@
 #include "corpus/indexed/indexed_merge.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -9,11 +13,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/file/unique_fd.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_reader.h"
 #include "corpus/io/copied_file.h"
+#include "corpus/io/errno_status.h"
 #include "corpus/io/input_path.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
@@ -27,6 +33,13 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kCopyStep = uint64_t{64} << 20;  // the stop flag is looked at after each step
 constexpr size_t kStreamStep = size_t{1} << 20;
+
+__extension__ using Uint128 = unsigned __int128;
+
+absl::Status NoStore(const std::string& name) {
+  return MakeError(Reason::kUnsupported, absl::StrCat(name, ": several tasks cannot write one object"),
+                   {{"file", name}, {"next", "Leave --engine out, or merge on a shared file system."}});
+}
 
 absl::Status CheckAlike(const IndexedReader& first, const IndexedReader& other) {
   if (first.header().dtype != other.header().dtype) {
@@ -99,13 +112,14 @@ namespace {
 class Merger {
  public:
   Merger(const std::vector<std::string>& prefixes, const std::string& output, const std::atomic<bool>& stop,
-         std::atomic<uint64_t>* bytes_done)
-      : prefixes_(prefixes), output_(output), stop_(stop), bytes_done_(bytes_done) {}
+         std::atomic<uint64_t>* bytes_done, const TokenCopier& copier)
+      : prefixes_(prefixes), output_(output), stop_(stop), bytes_done_(bytes_done), copier_(copier) {}
 
   absl::StatusOr<MergeReport> Run() {
     CAIRN_RETURN_IF_ERROR(CheckOutput(prefixes_, output_));
     CAIRN_RETURN_IF_ERROR(Survey());
     CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(output_)));
+    if (through_memory_ && copier_ != nullptr) return NoStore(output_);
     if (through_memory_) {
       CAIRN_ASSIGN_OR_RETURN(const auto bin, StreamTokens());
       CAIRN_RETURN_IF_ERROR(Publish(*bin));
@@ -156,6 +170,7 @@ class Merger {
       }
       CAIRN_RETURN_IF_ERROR(VerifyIndexed(reader, false).status());
       through_memory_ |= reader.bin_fd() < 0;
+      bin_bytes_ += reader.bin_bytes();
       header_.dtype = reader.header().dtype;
       header_.sequences += reader.header().sequences;
       report_.documents += reader.documents();
@@ -191,6 +206,16 @@ class Merger {
 
   absl::StatusOr<std::unique_ptr<CopiedFile>> CopyTokens() {
     CAIRN_ASSIGN_OR_RETURN(auto bin, CopiedFile::Create(BinPath(output_)));
+    if (copier_ != nullptr) {
+      CAIRN_RETURN_IF_ERROR(copier_(bin->partial_path(), bin_bytes_));
+      bin->Extend(bin_bytes_);
+      std::error_code error;
+      const uint64_t found = fs::file_size(bin->partial_path(), error);
+      if (!error && found == bin_bytes_) return bin;
+      return MakeError(Reason::kStorageError,
+                       absl::StrCat(bin->partial_path(), " has ", error ? 0 : found, " bytes instead of ", bin_bytes_),
+                       {{"file", bin->partial_path()}});
+    }
     CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& reader) { return CopyBin(reader, *bin); }));
     report_.kernel_bytes = bin->kernel_bytes();
     return bin;
@@ -250,6 +275,8 @@ class Merger {
   const std::string& output_;
   const std::atomic<bool>& stop_;
   std::atomic<uint64_t>* const bytes_done_;
+  const TokenCopier& copier_;
+  uint64_t bin_bytes_ = 0;
   IndexHeader header_{};
   bool through_memory_ = StoresOf(output_) != nullptr;  // the kernel knows no object stores
   MergeReport report_;
@@ -258,8 +285,41 @@ class Merger {
 }  // namespace
 
 absl::StatusOr<MergeReport> MergeIndexed(const std::vector<std::string>& prefixes, const std::string& output,
-                                         const std::atomic<bool>& stop, std::atomic<uint64_t>* bytes_done) {
-  return Merger(prefixes, output, stop, bytes_done).Run();
+                                         const std::atomic<bool>& stop, std::atomic<uint64_t>* bytes_done,
+                                         const TokenCopier& copier) {
+  return Merger(prefixes, output, stop, bytes_done, copier).Run();
+}
+
+absl::StatusOr<uint64_t> CopyPartOfTokens(const std::vector<std::string>& prefixes, uint32_t number, uint32_t of,
+                                          const std::string& bin, const std::atomic<bool>& stop) {
+  uint64_t total = 0;
+  for (const std::string& prefix : prefixes) {
+    CAIRN_ASSIGN_OR_RETURN(const auto reader, IndexedReader::Open(prefix));
+    if (reader->bin_fd() < 0) return NoStore(prefix);
+    total += reader->bin_bytes();
+  }
+  const auto edge = [&](uint64_t part) { return static_cast<uint64_t>(Uint128{total} * part / of); };
+  const uint64_t low = edge(number - 1), high = edge(number);
+  const UniqueFd file(open(bin.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.valid()) return InputError("open", bin, errno);
+  AlignedBuffer buffer;
+  uint64_t start = 0;  // of this pair in all
+  for (const std::string& prefix : prefixes) {
+    if (start >= high) break;
+    CAIRN_ASSIGN_OR_RETURN(const auto reader, IndexedReader::Open(prefix));
+    const std::string path = BinPath(prefix);
+    const uint64_t end = std::min(high, start + reader->bin_bytes());
+    for (uint64_t at = std::max(low, start); at < end;) {
+      if (stop.load()) return MakeError(Reason::kInterrupted, "interrupted");
+      CAIRN_ASSIGN_OR_RETURN(const CopiedFile::Copied copied,
+                             CopiedFile::Copy({reader->bin_fd(), path, at - start, std::min(kCopyStep, end - at), at},
+                                              file.get(), bin, buffer));
+      at += copied.bytes;
+    }
+    start += reader->bin_bytes();
+  }
+  if (fsync(file.get()) != 0) return OutputError("fsync", bin, errno);
+  return high - low;
 }
 
 }  // namespace cairn::corpus

@@ -43,44 +43,45 @@ CopiedFile::~CopiedFile() {
 
 absl::StatusOr<uint64_t> CopiedFile::AppendFrom(int source, const std::string& source_path, uint64_t offset,
                                                 uint64_t bytes) {
-  auto from = static_cast<off_t>(offset);
-  auto to = static_cast<off_t>(bytes_);
-  ssize_t count;
-  do {
-    count = copy_file_range(source, &from, fd_.get(), &to, bytes, 0);
-  } while (count < 0 && errno == EINTR);
-  // Some file systems (FUSE) return 0 because they cannot do it. The read into the buffer tells that from the end.
-  if (count <= 0) {
-    if (count < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EPERM) {
-      return OutputError("copy to", partial_path_, errno);
-    }
-    return AppendThroughBuffer(source, source_path, offset, bytes);
-  }
-  // The disk begins to write now and not only at the sync.
-  (void)sync_file_range(fd_.get(), static_cast<off_t>(bytes_), count, SYNC_FILE_RANGE_WRITE);
-  bytes_ += static_cast<uint64_t>(count);
-  kernel_bytes_ += static_cast<uint64_t>(count);
-  return static_cast<uint64_t>(count);
+  CAIRN_ASSIGN_OR_RETURN(const Copied copied,
+                         Copy({source, source_path, offset, bytes, bytes_}, fd_.get(), partial_path_, buffer_));
+  bytes_ += copied.bytes;
+  if (copied.by_kernel) kernel_bytes_ += copied.bytes;
+  return copied.bytes;
 }
 
-absl::StatusOr<uint64_t> CopiedFile::AppendThroughBuffer(int source, const std::string& source_path, uint64_t offset,
-                                                         uint64_t bytes) {
-  if (buffer_.size() == 0) buffer_ = AlignedBuffer(kBufferBytes);
+absl::StatusOr<CopiedFile::Copied> CopiedFile::Copy(const Range& range, int file, const std::string& path,
+                                                    AlignedBuffer& buffer) {
+  auto from = static_cast<off_t>(range.offset);
+  auto to = static_cast<off_t>(range.to);
   ssize_t count;
   do {
-    count = pread(source, buffer_.data(), std::min<uint64_t>(bytes, buffer_.size()), static_cast<off_t>(offset));
+    count = copy_file_range(range.source, &from, file, &to, range.bytes, 0);
   } while (count < 0 && errno == EINTR);
-  if (count < 0) return InputError("read", source_path, errno);
+  if (count > 0) {
+    // The disk begins to write now and not only at the sync.
+    (void)sync_file_range(file, static_cast<off_t>(range.to), count, SYNC_FILE_RANGE_WRITE);
+    return Copied{static_cast<uint64_t>(count), true};
+  }
+  if (count < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EPERM) {
+    return OutputError("copy to", path, errno);
+  }
+  // Some file systems (FUSE) return 0 because they cannot do it. The read into the buffer tells that from the end.
+  if (buffer.size() == 0) buffer = AlignedBuffer(kBufferBytes);
+  do {
+    count = pread(range.source, buffer.data(), std::min<uint64_t>(range.bytes, buffer.size()),
+                  static_cast<off_t>(range.offset));
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) return InputError("read", range.source_path, errno);
   if (count == 0) {
-    return MakeError(Reason::kInputUnreadable, absl::StrCat(source_path, " ends at byte ", offset),
-                     {{"file", source_path}});
+    return MakeError(Reason::kInputUnreadable, absl::StrCat(range.source_path, " ends at byte ", range.offset),
+                     {{"file", range.source_path}});
   }
   const auto read = static_cast<size_t>(count);
-  if (const int error = WriteFullyAt(fd_.get(), {buffer_.data(), read}, bytes_); error != 0) {
-    return OutputError("write", partial_path_, error);
+  if (const int error = WriteFullyAt(file, {buffer.data(), read}, range.to); error != 0) {
+    return OutputError("write", path, error);
   }
-  bytes_ += read;
-  return read;
+  return Copied{read, false};
 }
 
 absl::Status CopiedFile::Finish() {

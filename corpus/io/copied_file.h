@@ -17,6 +17,21 @@ namespace cairn::corpus {
 // Only one thread may use it. The destructor removes the hidden file unless it was committed.
 class CopiedFile {
  public:
+  // Writes the same into a file that others write too, each another range: up to `bytes` bytes of `source` from
+  // `offset` on, at `to`. Returns how many, at least one. As AppendFrom.
+  struct Range {
+    int source;
+    const std::string& source_path;
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t to;
+  };
+  struct Copied {
+    uint64_t bytes = 0;
+    bool by_kernel = false;
+  };
+  static absl::StatusOr<Copied> Copy(const Range& range, int file, const std::string& path, AlignedBuffer& buffer);
+
   // BAD_REQUEST: as FindReplaceable. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
   static absl::StatusOr<std::unique_ptr<CopiedFile>> Create(std::string path);
   ~CopiedFile();
@@ -27,6 +42,10 @@ class CopiedFile {
   // small buffer where that does not work. Returns how many it appended, at least one. INPUT_UNREADABLE: the source
   // ends there. Else the errors of storage.
   absl::StatusOr<uint64_t> AppendFrom(int source, const std::string& source_path, uint64_t offset, uint64_t bytes);
+
+  // The hidden file. Others may write into it until Finish, and then tell by Extend how many bytes it has.
+  const std::string& partial_path() const { return partial_path_; }
+  void Extend(uint64_t bytes) { bytes_ += bytes; }
 
   // Syncs the file, which keeps its hidden name. FSYNC_FAILED, NO_SPACE.
   absl::Status Finish();
@@ -40,8 +59,6 @@ class CopiedFile {
  private:
   CopiedFile(std::string path, std::string partial_path, UniqueFd fd)
       : path_(std::move(path)), partial_path_(std::move(partial_path)), fd_(std::move(fd)) {}
-  absl::StatusOr<uint64_t> AppendThroughBuffer(int source, const std::string& source_path, uint64_t offset,
-                                               uint64_t bytes);
 
   const std::string path_;
   const std::string partial_path_;

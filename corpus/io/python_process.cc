@@ -14,7 +14,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,6 +27,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/python_interpreter.h"
 
 namespace cairn::corpus {
 namespace {
@@ -43,11 +43,6 @@ constexpr absl::Duration kEndShortly = absl::Seconds(2);
 
 // Moves a descriptor above those which the process gets, so that none takes the place of another.
 UniqueFd Above(UniqueFd fd) { return UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, kAbove)); }
-
-std::string Interpreter() {
-  const char* const named = std::getenv("CAIRN_PYTHON");
-  return named == nullptr || *named == '\0' ? "python3" : named;
-}
 
 }  // namespace
 
@@ -91,7 +86,7 @@ absl::Status PythonProcess::Run() {
     return Failed("no memory for a process of Python", errno);
   }
 
-  const std::string interpreter = Interpreter();
+  const std::string interpreter = PythonInterpreter();
   std::vector<std::string> arguments = {interpreter, "-c", options_.program};
   arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
   std::vector<char*> argv;
@@ -223,7 +218,7 @@ absl::Status PythonProcess::SendFrame(char kind, std::string_view content) {
 
 absl::Status PythonProcess::Ended() {
   return MakeError(Reason::kInputUnreadable,
-                   absl::StrCat(options_.name, " (", Interpreter(), ") did not end well: ", HowItEnded()),
+                   absl::StrCat(options_.name, " (", PythonInterpreter(), ") did not end well: ", HowItEnded()),
                    {{"file", options_.path}, {"next", options_.advice}});
 }
 

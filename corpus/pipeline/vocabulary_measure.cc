@@ -11,6 +11,7 @@
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
 #include "corpus/bpe/text_blocks.h"
+#include "corpus/io/input_part.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -68,7 +69,7 @@ absl::StatusOr<TextMeasure> MeasureText(const Tokenizer& tokenizer, const NamedT
                                         const MeasureOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer any, Pretokenizer::Named("whitespace"));  // lines are cut without it
   const SpecialMatcher none(std::vector<std::string>{});
-  BlockReader reader({.inputs = text.files, .unit = TextUnit::kLine, .stop = options.stop}, any, none);
+  BlockReader reader({.inputs = WholeInputs(text.files), .unit = TextUnit::kLine, .stop = options.stop}, any, none);
   Mutex mutex;
   absl::Status error;
   TextMeasure sum;

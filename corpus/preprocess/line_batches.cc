@@ -102,7 +102,7 @@ struct LineBatches::Source {
   }
 };
 
-LineBatches::LineBatches(std::vector<std::string> files, Options options)
+LineBatches::LineBatches(std::vector<InputPiece> files, Options options)
     : files_(std::move(files)), options_([&] {
         options.max_line = std::min(options.max_line, kMaxLineBytes);
         return std::move(options);
@@ -110,7 +110,7 @@ LineBatches::LineBatches(std::vector<std::string> files, Options options)
 LineBatches::~LineBatches() = default;
 
 absl::Status LineBatches::Open() {
-  CAIRN_ASSIGN_OR_RETURN(auto bytes, OpenSource(files_[file_], options_.source));
+  CAIRN_ASSIGN_OR_RETURN(auto bytes, OpenPiece(files_[file_], options_.source));
   source_ = std::make_unique<Source>();
   source_->bytes = std::move(bytes);
   return absl::OkStatus();
@@ -124,8 +124,8 @@ absl::Status LineBatches::TooLong() const {
 
 absl::Status LineBatches::GiveTooLong(LineBatch& batch, size_t size) {
   if (!options_.skip_long) {
-    return Annotate(TooLong(), absl::StrCat(files_[file_], ": line ", line_),
-                    {{"file", files_[file_]}, {"line", std::to_string(line_)}});
+    return Annotate(TooLong(), absl::StrCat(files_[file_].name(), ": line ", line_),
+                    {{"file", files_[file_].path}, {"line", std::to_string(line_)}});
   }
   batch.file = file_;
   batch.first_line = line_++;

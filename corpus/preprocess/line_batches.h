@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "corpus/io/byte_source.h"
+#include "corpus/io/input_part.h"
 
 namespace cairn::corpus {
 
@@ -50,19 +51,19 @@ class LineBatches {
     SourceOptions source;
   };
 
-  // The `files` are read one after the other, as OpenSource does.
-  LineBatches(std::vector<std::string> files, Options options);
+  // The `files` are read one after the other, as OpenPiece does.
+  LineBatches(std::vector<InputPiece> files, Options options);
   ~LineBatches();
 
   // Gets the next lines, all of one file: about batch_bytes, or one line if that is longer. Returns false at the end.
   // BAD_JSON_LINE: a line is longer than max_line, and such lines are not skipped; the metadata name file and line.
-  // Then little more than max_line was read of it. Else as OpenSource and ByteSource::Read.
+  // Then little more than max_line was read of it. Else as OpenPiece and ByteSource::Read.
   absl::StatusOr<bool> Next(LineBatch& batch);
 
   // Returns the error of a line that is longer than max_line, without its file and number.
   absl::Status TooLong() const;
 
-  const std::vector<std::string>& files() const { return files_; }
+  const std::vector<InputPiece>& files() const { return files_; }
 
  private:
   struct Source;
@@ -71,7 +72,7 @@ class LineBatches {
   // Gives the batch for the line with which its buffer begins, and drops the line. The buffer has `size` bytes.
   absl::Status GiveTooLong(LineBatch& batch, size_t size);
 
-  std::vector<std::string> files_;
+  std::vector<InputPiece> files_;
   const Options options_;
   std::unique_ptr<Source> source_;
   size_t file_ = 0;

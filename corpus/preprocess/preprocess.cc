@@ -91,6 +91,10 @@ absl::Status Finish(const std::vector<std::unique_ptr<PartitionedWriter>>& write
 
 }  // namespace
 
+absl::StatusOr<uint64_t> LineToCut(const RangedInput& input, uint64_t offset) {
+  return FirstLineFrom(input, offset, '\n', true);
+}
+
 std::string BadLinesPath(const PreprocessOptions& options) { return options.output_prefix + "_bad_lines.log"; }
 
 std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key) {
@@ -147,7 +151,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
   steps.work = [&](int thread, LineBatch& batch) -> absl::StatusOr<EncodedBatch> {
     EncodedBatch out{batch.file, batch.size, std::vector<EncodedDocuments>(options.keys.size()), {}};
     if (batch.too_long) out.bad.Add(batch.first_line, batches.TooLong());
-    CAIRN_RETURN_IF_ERROR(EncodeBatch(batch, batches.files()[batch.file], options.skip_bad_lines,
+    CAIRN_RETURN_IF_ERROR(EncodeBatch(batch, batches.files()[batch.file].name(), options.skip_bad_lines,
                                       *encoders[static_cast<size_t>(thread)], out));
     batch.buffer.Reserve(options.batch_bytes, 0);  // that of a long line would stay until this thread's next batch
     return out;
@@ -161,7 +165,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
     report.input_bytes += batch.input_bytes;
     if (batch.bad.size() > 0) {
       progress.bad_lines += batch.bad.size();
-      CAIRN_RETURN_IF_ERROR(batch.bad.Write(batches.files()[batch.file], *bad_lines));
+      CAIRN_RETURN_IF_ERROR(batch.bad.Write(batches.files()[batch.file].name(), *bad_lines));
     }
     if (options.progress) options.progress(progress);
     return absl::OkStatus();

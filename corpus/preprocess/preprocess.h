@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "corpus/io/input_part.h"
 #include "corpus/preprocess/document_encoder.h"
 #include "corpus/preprocess/sentence_splitter.h"
 #include "corpus/tokenizer/tokenizer.h"
@@ -23,8 +24,8 @@ struct PreprocessProgress {
 };
 
 struct PreprocessOptions {
-  std::vector<std::string> inputs;  // files, read in this order
-  std::string output_prefix;        // P: P_KEY_document.bin, or P_KEY_sentence.bin
+  std::vector<InputPiece> inputs;  // read in this order
+  std::string output_prefix;       // P: P_KEY_document.bin, or P_KEY_sentence.bin
   std::vector<std::string> keys = {"text"};
   // If it is not empty, the key of a list with one mode for each sequence: the pairs become multimodal, with int32
   // tokens as those of Megatron-LM's tools/preprocess_mmdata.py.
@@ -44,6 +45,9 @@ struct PreprocessOptions {
   // A signal handler sets it; may be null.
   const std::atomic<bool>* interrupted = nullptr;
 };
+
+// Returns the first place from `offset` on where a line begins, as preprocessing sees lines (FindPart).
+absl::StatusOr<uint64_t> LineToCut(const RangedInput& input, uint64_t offset);
 
 // Returns the prefix of a key's pair of files: P_KEY_document or P_KEY_sentence.
 std::string PrefixOfKey(const PreprocessOptions& options, const std::string& key);
@@ -71,7 +75,7 @@ struct PreprocessReport {
 //
 // BAD_REQUEST: there is no key, a key is given twice, workers or partitions are below 1, or sentences with modes are to
 // be split. BAD_JSON_LINE: names the
-// first line that is bad or too long by its file and number, unless bad lines are left out. INTERRUPTED. As OpenSource
+// first line that is bad or too long by its file and number, unless bad lines are left out. INTERRUPTED. As OpenPiece
 // and ByteSource::Read. NO_SPACE,
 // STORAGE_READ_ONLY, STORAGE_ERROR: the output cannot be written.
 absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,

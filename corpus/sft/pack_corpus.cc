@@ -12,6 +12,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/bad_lines.h"
+#include "corpus/io/input_part.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/ordered_work.h"
 #include "corpus/io/output_file.h"
@@ -123,7 +124,7 @@ absl::Status ReadSamples(const PackOptions& options, OutputFile* bad_lines, Samp
                     .file_bytes = options.file_bytes,
                     .columns = options.columns,
                     .table_readers = TableReadersFor(options.workers)};
-  LineBatches batches(options.inputs, reading);
+  LineBatches batches(WholeInputs(options.inputs), reading);
   PackProgress progress;
   OrderedSteps<LineBatch, EncodedSamples> steps;
   steps.next = [&](LineBatch& batch) -> absl::StatusOr<bool> {
@@ -137,7 +138,7 @@ absl::Status ReadSamples(const PackOptions& options, OutputFile* bad_lines, Samp
     EncodedSamples out{batch.file, batch.size, {}, {}, {}};
     if (batch.too_long) out.bad.Add(batch.first_line, batches.TooLong());
     CAIRN_RETURN_IF_ERROR(
-        EncodeBatch(options, batch, batches.files()[batch.file], *encoders[static_cast<size_t>(thread)], out));
+        EncodeBatch(options, batch, options.inputs[batch.file], *encoders[static_cast<size_t>(thread)], out));
     batch.buffer.Reserve(options.batch_bytes, 0);
     return out;
   };
@@ -146,7 +147,7 @@ absl::Status ReadSamples(const PackOptions& options, OutputFile* bad_lines, Samp
     report.input_bytes += batch.input_bytes;
     if (batch.bad.size() > 0) {
       report.bad_lines += batch.bad.size();
-      CAIRN_RETURN_IF_ERROR(batch.bad.Write(batches.files()[batch.file], *bad_lines));
+      CAIRN_RETURN_IF_ERROR(batch.bad.Write(options.inputs[batch.file], *bad_lines));
     }
     progress.samples = samples.lengths.size();
     progress.tokens = samples.end;

@@ -7,6 +7,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/open_source.h"
+#include "corpus/shuffle/placed_line.h"
 
 namespace cairn::corpus {
 namespace {
@@ -29,6 +30,11 @@ class CountingSource final : public ByteSource {
   const std::unique_ptr<ByteSource> source_;
   ReadPass& pass_;
 };
+
+absl::Status NoPlace() {
+  return MakeError(Reason::kInputUnreadable,
+                   "a line is too short for the place before it: is this a bucket of --part?");
+}
 
 absl::Status ReadRange(ReadPass& pass, const InputRange& range, Prefetcher& prefetcher, KeyedLineSink& sink) {
   const InputFile& input = (*pass.inputs)[range.file];
@@ -93,6 +99,11 @@ absl::Status KeyedLineSink::Line(uint64_t offset, std::string_view line) {
   if (offset > kMaxOffset)
     return MakeError(Reason::kUnsupported, "an input is above 16 TiB when decompressed; split it");
   positions_[size_] = MakePosition(file_, offset);
+  if (placed_) {
+    if (line.size() < kPlaceBytes) return NoPlace();
+    positions_[size_] = GetPlace(line.data());
+    line.remove_prefix(kPlaceBytes);
+  }
   lines_[size_] = line;
   return ++size_ < kBatch ? absl::OkStatus() : EndBlock();
 }
@@ -109,22 +120,35 @@ absl::Status KeyedLineSink::EndBlock() {
 
 absl::Status KeyedLineSink::BeginLongLine(uint64_t offset) {
   CAIRN_RETURN_IF_ERROR(EndBlock());
-  long_position_ = MakePosition(file_, offset);
   long_hash_ = long_length_ = 0;
-  return absl::OkStatus();
+  long_place_.clear();
+  long_source_ = MakePosition(file_, offset + (placed_ ? kPlaceBytes : 0));
+  return placed_ ? absl::OkStatus() : StartLongLine(long_source_);
+}
+
+absl::Status KeyedLineSink::StartLongLine(LinePosition position) {
+  long_position_ = position;
+  keys_.Make({&long_position_, 1}, {&long_key_, 1});
+  return TakeLongBegin(long_position_, long_key_);
 }
 
 absl::Status KeyedLineSink::LongLinePiece(std::string_view piece) {
+  if (placed_ && long_place_.size() < kPlaceBytes) {
+    const size_t count = std::min(piece.size(), kPlaceBytes - long_place_.size());
+    long_place_.append(piece, 0, count);
+    piece.remove_prefix(count);
+    if (long_place_.size() < kPlaceBytes) return absl::OkStatus();
+    CAIRN_RETURN_IF_ERROR(StartLongLine(GetPlace(long_place_.data())));
+  }
   long_hash_ = LineMultiset::Hash(long_hash_, piece);
   long_length_ += piece.size();
   return TakeLongPiece(piece);
 }
 
 absl::Status KeyedLineSink::EndLongLine() {
+  if (placed_ && long_place_.size() < kPlaceBytes) return NoPlace();
   seen_.AddHashed(long_hash_, long_length_);
-  LineKey key;
-  keys_.Make({&long_position_, 1}, {&key, 1});
-  return TakeLongEnd(long_position_, key, long_length_);
+  return TakeLongEnd(long_position_, long_key_, long_length_);
 }
 
 void ReadRanges(ReadPass& pass, char* memory, size_t block_bytes, KeyedLineSink& sink,

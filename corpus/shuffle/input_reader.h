@@ -46,7 +46,8 @@ class SharedStatus {
 // Gives lines their keys. Subclasses take the lines.
 class KeyedLineSink : public LineSink {
  public:
-  explicit KeyedLineSink(uint64_t seed) : keys_(seed) {}
+  // `placed`: each line has its place before it (placed_line.h), which does not belong to it.
+  KeyedLineSink(uint64_t seed, bool placed) : keys_(seed), placed_(placed) {}
 
   void StartFile(uint32_t file) { file_ = file; }
   const LineMultiset& seen() const { return seen_; }
@@ -60,13 +61,20 @@ class KeyedLineSink : public LineSink {
 
  protected:
   virtual absl::Status Take(LinePosition position, const LineKey& key, std::string_view line) = 0;
+  // Called before the first piece.
+  virtual absl::Status TakeLongBegin(LinePosition, const LineKey&) { return absl::OkStatus(); }
   virtual absl::Status TakeLongPiece(std::string_view piece) = 0;
   virtual absl::Status TakeLongEnd(LinePosition position, const LineKey& key, uint64_t length) = 0;
+  // Where the long line that was taken last is in the files that are read.
+  LinePosition long_source() const { return long_source_; }
 
  private:
   static constexpr size_t kBatch = 256;
 
+  absl::Status StartLongLine(LinePosition position);
+
   LineKeyMaker keys_;
+  const bool placed_;
   uint32_t file_ = 0;
   LineMultiset seen_;
   size_t size_ = 0;
@@ -74,6 +82,9 @@ class KeyedLineSink : public LineSink {
   std::array<std::string_view, kBatch> lines_;
   std::array<LineKey, kBatch> made_;
   LinePosition long_position_ = 0;
+  LinePosition long_source_ = 0;
+  LineKey long_key_{};
+  std::string long_place_;  // the place of a long line, as far as it was read
   uint64_t long_hash_ = 0;
   uint64_t long_length_ = 0;
 };

@@ -32,8 +32,12 @@ struct Selection {
 // Keeps one reader's lines: records grow from the front of its memory, entries from the back.
 class Selector final : public KeyedLineSink {
  public:
-  Selector(uint64_t seed, char* memory, size_t memory_bytes, Selection& selection, const ShuffleJob& job)
-      : KeyedLineSink(seed), memory_(memory), memory_bytes_(memory_bytes), selection_(selection), job_(job) {}
+  Selector(char* memory, size_t memory_bytes, Selection& selection, const ShuffleJob& job)
+      : KeyedLineSink(job.options.seed, job.options.placed),
+        memory_(memory),
+        memory_bytes_(memory_bytes),
+        selection_(selection),
+        job_(job) {}
 
   void Clear() { used_ = count_ = 0; }
 
@@ -66,12 +70,12 @@ class Selector final : public KeyedLineSink {
     return job_.Stopped() ? MakeError(Reason::kInterrupted, "interrupted") : absl::OkStatus();
   }
   // Keeps only the place of a long line.
-  absl::Status TakeLongEnd(LinePosition position, const LineKey& key, uint64_t length) override {
+  absl::Status TakeLongEnd(LinePosition, const LineKey& key, uint64_t length) override {
     if (!Wanted(key)) return absl::OkStatus();
     CAIRN_RETURN_IF_ERROR(MakeRoom(kMaxVarintBytes));
     if (!Wanted(key)) return absl::OkStatus();
     char* out = PutVarint(memory_ + used_, length << 1 | 1);
-    out = PutVarint(out, position);
+    out = PutVarint(out, long_source());
     Push(key, static_cast<size_t>(out - memory_));
     return absl::OkStatus();
   }
@@ -197,7 +201,7 @@ absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_opt
   std::vector<std::unique_ptr<Selector>> selectors;
   for (int i = 0; i < plan.readers; ++i) {
     char* const memory = job.region.data() + static_cast<size_t>(i) * share + 2 * plan.read_block;
-    selectors.push_back(std::make_unique<Selector>(job.options.seed, memory, plan.writer_bytes, selection, job));
+    selectors.push_back(std::make_unique<Selector>(memory, plan.writer_bytes, selection, job));
   }
   LineMultiset read;
   while (true) {

@@ -66,19 +66,19 @@ void ApplyScatterEntry(const nlohmann::json& entry, Scattered& scattered) {
 
 class ScatterSink final : public KeyedLineSink {
  public:
-  ScatterSink(uint64_t seed, uint32_t buckets, BucketWriter& writer, const ShuffleJob& job)
-      : KeyedLineSink(seed), buckets_(buckets), writer_(writer), job_(job) {}
+  ScatterSink(uint32_t buckets, BucketWriter& writer, const ShuffleJob& job)
+      : KeyedLineSink(job.options.seed, job.options.placed), buckets_(buckets), writer_(writer), job_(job) {}
 
  private:
   absl::Status Take(LinePosition position, const LineKey& key, std::string_view line) override {
-    return writer_.Add(KeyRange().BucketOf(key.high, buckets_), position, line);
+    return writer_.Add(job_.options.keys.BucketOf(key.high, buckets_), position, line);
   }
   absl::Status TakeLongPiece(std::string_view piece) override {
     if (job_.Stopped()) return MakeError(Reason::kInterrupted, "interrupted");
     return writer_.LongLinePiece(piece);
   }
   absl::Status TakeLongEnd(LinePosition position, const LineKey& key, uint64_t) override {
-    return writer_.EndLongLine(KeyRange().BucketOf(key.high, buckets_), position);
+    return writer_.EndLongLine(job_.options.keys.BucketOf(key.high, buckets_), position);
   }
 
   const uint32_t buckets_;
@@ -105,7 +105,7 @@ absl::Status Scatter(ShuffleJob& job, ScratchFile& scratch, Journal* journal, Sc
   const auto work = [&](int reader) -> absl::Status {
     char* const memory = job.region.data() + static_cast<size_t>(reader) * share;
     BucketWriter writer(scratch, memory + 2 * plan.read_block, plan.writer_bytes, plan.block_bytes, plan.buckets);
-    ScatterSink sink(job.options.seed, plan.buckets, writer, job);
+    ScatterSink sink(plan.buckets, writer, job);
     std::vector<uint32_t> unsaved;
     // Makes durable what was read since the last time.
     const auto save = [&]() -> absl::Status {
@@ -204,7 +204,7 @@ class Gatherer {
 
   absl::Status EmitDivided(BucketSorter& sorter, uint32_t bucket) {
     ++job_.report.divided_buckets;
-    const KeyRange range = KeyRange().Part(bucket, static_cast<uint32_t>(scattered_.buckets.size()));
+    const KeyRange range = job_.options.keys.Part(bucket, static_cast<uint32_t>(scattered_.buckets.size()));
     return sorter.EmitDivided(scattered_.buckets[bucket], range, output_);
   }
 

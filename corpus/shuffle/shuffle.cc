@@ -66,26 +66,6 @@ absl::Status Validate(const ShuffleOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(OutputPlace place, FindOutputPlace(options.output));
-  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
-  if (place.stream && (splits || options.resume)) {
-    return MakeError(
-        Reason::kBadRequest,
-        absl::StrCat(place.path, " is a stream, which ",
-                     splits ? "has no parts" : "cannot be gone on with after an interruption"),
-        {{"next", absl::StrCat("Give --output a file's name, or leave ", splits ? "the split" : "--resume", " out.")}});
-  }
-  if (place.object && options.resume) {
-    return MakeError(Reason::kUnsupported,
-                     absl::StrCat(place.path, " is in an object store, where no hidden file can be gone on with"),
-                     {{"file", place.path}, {"next", "Leave --resume out, or give --output a path of this machine."}});
-  }
-  // The parts' names are made of the one that was given, whatever stands there.
-  if (splits && !place.object) place.path = options.output;
-  return place;
-}
-
 std::string DirectoryOf(const std::string& path) {
   const std::string parent = fs::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -231,6 +211,45 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
 
 }  // namespace
 
+absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(OutputPlace place, FindOutputPlace(options.output));
+  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
+  if (place.stream && (splits || options.resume)) {
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat(place.path, " is a stream, which ",
+                     splits ? "has no parts" : "cannot be gone on with after an interruption"),
+        {{"next", absl::StrCat("Give --output a file's name, or leave ", splits ? "the split" : "--resume", " out.")}});
+  }
+  if (place.object && options.resume) {
+    return MakeError(Reason::kUnsupported,
+                     absl::StrCat(place.path, " is in an object store, where no hidden file can be gone on with"),
+                     {{"file", place.path}, {"next", "Leave --resume out, or give --output a path of this machine."}});
+  }
+  // The parts' names are made of the one that was given, whatever stands there.
+  if (splits && !place.object) place.path = options.output;
+  return place;
+}
+
+ShuffleOutputOptions OutputOptionsFor(const ShuffleOptions& options, const OutputPlace& place,
+                                      const std::string& header, const std::atomic<bool>& stop) {
+  ShuffleOutputOptions output;
+  output.path = place.path;
+  output.stream = place.stream;
+  output.object = place.object;
+  output.object_parts = static_cast<int>(std::clamp<uint64_t>(options.memory / (uint64_t{64} << 20), 1, 4));
+  output.split_lines = options.split_lines;
+  output.split_bytes = options.split_bytes;
+  output.split_files = options.split_files;
+  output.compression = options.compression;
+  output.threads = static_cast<int>(std::clamp<uint64_t>(options.memory / (uint64_t{8} << 20), 1, options.threads));
+  output.separator = options.separator;
+  output.header = header;
+  output.direct = options.direct;
+  output.stop = &stop;
+  return output;
+}
+
 absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::atomic<bool>& stop,
                                       ShuffleProgress* progress) {
   CAIRN_RETURN_IF_ERROR(Validate(options));
@@ -260,22 +279,8 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
                          ReadHeaders(job.inputs, options.header_lines, options.separator, job.source));
   job.ranges = DivideInputs(job.inputs, options.range_bytes);
   job.report.input_files = job.inputs.size();
-  ShuffleOutputOptions output;
-  output.path = place.path;
-  output.stream = place.stream;
-  output.object = place.object;
-  output.object_parts = static_cast<int>(std::clamp<uint64_t>(options.memory / (uint64_t{64} << 20), 1, 4));
+  ShuffleOutputOptions output = OutputOptionsFor(options, place, header, stop);
   CAIRN_RETURN_IF_ERROR(Plan(job, place.object ? output.object_parts : 0));
-
-  output.split_lines = options.split_lines;
-  output.split_bytes = options.split_bytes;
-  output.split_files = options.split_files;
-  output.compression = options.compression;
-  output.threads = static_cast<int>(std::clamp<uint64_t>(options.memory / (uint64_t{8} << 20), 1, options.threads));
-  output.separator = options.separator;
-  output.header = header;
-  output.direct = options.direct;
-  output.stop = &stop;
 
   if (options.no_scratch || (job.plan.fits && !options.plan && !options.resume)) {
     CAIRN_RETURN_IF_ERROR(ShuffleByRereading(job, std::move(output)));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/resources/aligned_buffer.h"
+#include "corpus/io/output_place.h"
 #include "corpus/shuffle/input_reader.h"
 #include "corpus/shuffle/journal.h"
 #include "corpus/shuffle/shuffle_options.h"
@@ -38,6 +39,13 @@ absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_
 
 // Uses no temporary disk: it reads the input again for every range of keys that fits in memory.
 absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_options);
+
+// Finds the output, and refuses what does not fit together. BAD_REQUEST; UNSUPPORTED; as FindOutputPlace.
+absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options);
+
+// Returns how the output is written. `stop` must outlive it.
+ShuffleOutputOptions OutputOptionsFor(const ShuffleOptions& options, const OutputPlace& place,
+                                      const std::string& header, const std::atomic<bool>& stop);
 
 // CHECKSUM_MISMATCH: they differ; it has the numbers.
 absl::Status CheckMultisets(const LineMultiset& read, const LineMultiset& written);

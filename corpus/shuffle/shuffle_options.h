@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "corpus/io/byte_source.h"
+#include "corpus/shuffle/line_key.h"
 #include "corpus/shuffle/line_multiset.h"
 #include "corpus/shuffle/memory_plan.h"
 
@@ -18,6 +19,9 @@ struct ShuffleOptions {
   std::vector<std::string> inputs;  // files, patterns, directories, "-"
   std::string output;
   uint64_t seed = 0;
+  // The inputs are files that ScatterPart made (shuffle_parts.h), whose lines have these keys.
+  bool placed = false;
+  KeyRange keys;
   // The process stays below this many resident bytes plus 16 MiB. At least kMinShuffleMemory.
   uint64_t memory = uint64_t{1} << 30;
   int threads = 1;

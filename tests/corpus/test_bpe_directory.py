@@ -72,3 +72,13 @@ def test_an_empty_directory_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     refused = cairn("bpe", "train", tmp_path / "empty", "--vocab-size", 300, "--output", tmp_path / "out", check=False)
     assert refused.returncode == 1 and b"INPUT_UNREADABLE: no file is below" in refused.stderr
+
+
+def test_a_quoted_pattern_stands_for_the_files_that_match(tmp_path):
+    for name, text in (("a1.txt", "low lower"), ("a2.txt", "lowest low"), ("b.txt", "other words")):
+        (tmp_path / name).write_text(text * 20)
+    for output, inputs in (("named", ("a1.txt", "a2.txt")), ("pattern", ("a*.txt",))):
+        cairn("bpe", "train", *(tmp_path / name for name in inputs), "--vocab-size", 270, "--output", tmp_path / output)
+    assert (tmp_path / "pattern/tokenizer.json").read_bytes() == (tmp_path / "named/tokenizer.json").read_bytes()
+    refused = cairn("bpe", "train", tmp_path / "c*.txt", "--vocab-size", 300, "--output", tmp_path / "c", check=False)
+    assert refused.returncode == 1 and b"no file matches it" in refused.stderr

@@ -231,6 +231,7 @@ def test_a_group_may_have_several_files_of_any_kind_and_continue_a_vocabulary(tm
 
 def test_what_does_not_fit_together_is_refused(tmp_path):
     (tmp_path / "a").write_text("some text")
+    (tmp_path / "a.jsonl").write_text("{}")
     a = tmp_path / "a"
     base = ["train", "--vocab-size", 300, "--output", tmp_path / "out"]
     for flags, words in (

@@ -431,3 +431,14 @@ def test_memory_is_bounded(bucket, text, tmp_path):
         assert done.returncode == 0, done.stderr
         peak = int(done.stdout.split()[-1]) / 1024
         assert peak < memory + 16, f"{peak} MiB"
+
+
+@pytest.mark.interop
+def test_preprocess_on_an_engine_is_that_of_files(bucket, text, tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="needs ray: tools/test --interop")
+    monkeypatch.setenv("CAIRN_PYTHON", sys.executable)
+    address = put(bucket, "corpus/engine/given", text)
+    preprocess(text / "raw", tmp_path / "out" / "a", text / "tokenizer")
+    preprocess(f"{address}/raw", "s3://models/corpus/engine/out/a", f"{address}/tokenizer", "--engine", "ray",
+               "--parts", 5)
+    assert_same(bucket, "corpus/engine/out", tmp_path / "out")
