@@ -121,7 +121,8 @@ std::vector<std::string> FollowersOfZeros(const StatePairs& states) {
   std::vector<std::string> names;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
-    if (pair.before == nullptr || !pair.changed || Elements(*pair.now) < kLeastOfAverages || !IsZero(*pair.now)) continue;
+    if (pair.before == nullptr || !pair.changed || Elements(*pair.now) < kLeastOfAverages || !IsZero(*pair.now))
+      continue;
     if (!IsFollower(states, i)) continue;
     // What fades away without inputs is taken for zeros at last.
     if (pair.before->history.changes < kChangesToKnowMovement || Norm(*pair.before) < kFaded) continue;

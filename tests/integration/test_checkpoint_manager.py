@@ -72,6 +72,19 @@ def test_Step_EveryStepsIsDue_SavesAndCloseWaits(cluster):
         assert target["w"].tolist() == [6, 6, 6]
 
 
+def test_Fingerprint_OfTheObjectsThatAreSaved_IsThatOfTheCheckpoint(cluster):
+    model, optimizer, scheduler = make(1)
+    state = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    train(model, optimizer, scheduler)
+    with cluster.connect(0) as client, CheckpointManager(client) as manager:
+        manager.save(0, state)
+        manager.wait()
+        found = cairn.torch.fingerprint(state)
+    shown = command_json("show", "demo@0", "--tensors", f"--root={cluster.root}")["tensors"]
+    assert {each["name"]: each["fingerprint"] for each in shown} == {name: str(one) for name, one in found.items()}
+    assert any(name.startswith("optimizer.") for name in found)
+
+
 def test_RestoreOrInitialize_OlderStep_TrainingGoesOnFromIt(cluster, caplog):
     with cluster.connect(0) as client, CheckpointManager(client, every_steps=3) as manager:
         for step in range(7):

@@ -494,7 +494,7 @@ def test_a_failed_step_is_not_pruned_by_rules(tmp_path):
         assert load(cluster, 10) == 10
 
 
-def test_the_manager_loads_the_copy_of_a_step_whose_bits_rotted(tmp_path):
+def test_the_manager_loads_the_copy_of_a_step_whose_bits_rotted(tmp_path, caplog):
     torch = pytest.importorskip("torch")
     from cairn.torch import CheckpointManager
 
@@ -521,6 +521,7 @@ def test_the_manager_loads_the_copy_of_a_step_whose_bits_rotted(tmp_path):
             file.write(bytes([byte ^ 255 for byte in path.read_bytes()[-500:]]))
     with cairn.local.Cluster(ranks=1, root=str(root), coordinator_flags=one) as cluster:
         assert on_ranks(cluster, train(1)) == [2]
+        assert f"demo@2 was read from the mirror {mirror}" in caplog.text
         await_states(cluster, {3: "MIRRORED"})
 
 

@@ -12,10 +12,11 @@ CheckpointManager saves models, optimizers and data loaders while they train, wh
 """
 
 from cairn.torch._state_dict.safetensors import load_safetensors
-from cairn.torch._state_dict.save_load import fingerprint, load, prepare, save
+from cairn.torch._state_dict.save_load import load, prepare, save
 from cairn.torch._tensors.dtensor_boxes import boxes_of
 from cairn.torch._tensors.tensor_serializer import register as _register_small_tensors
 from cairn.torch._training.checkpoint_manager import CheckpointManager
+from cairn.torch._training.fingerprints import fingerprint
 from cairn.torch._training.rng import rng_state, set_rng_state
 
 __all__ = ["CairnReader", "CairnWriter", "CheckpointManager", "boxes_of", "fingerprint", "load", "load_safetensors",

@@ -16,8 +16,6 @@ from cairn._load.loader import tell_alarms, tell_unfilled
 from cairn._state.entries import PerRank
 from cairn._state.mapping import MappingLike
 from cairn.client import Client, Saving
-from cairn.fingerprints import Fingerprint
-from cairn.fingerprints import fingerprint as compute_fingerprint
 from cairn.torch._state_dict.flatten import Form, flatten, forms_of, is_dcp_directory
 from cairn.torch._state_dict.shard_cache import ShardCache
 from cairn.torch._state_dict.stored_values import unplaced_error
@@ -79,24 +77,6 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
 def _cache_of(client: Client) -> ShardCache:
     """Returns what is remembered of the client's last save."""
     return _caches.setdefault(client, ShardCache())
-
-
-def fingerprint(state_dict: dict[str, Any], timeout: float = 600) -> dict[str, Fingerprint]:
-    """Calls cairn.fingerprint for a state dict.
-
-    Args:
-      state_dict: as for save().
-      timeout: as for cairn.fingerprint.
-
-    Returns:
-      Name -> fingerprint of what this rank holds of the tensor: a DTensor's local part.
-
-    Raises:
-      Error: as save() of what the state dict holds, and as cairn.fingerprint.
-    """
-    flat = flatten(state_dict)
-    flat.copies.from_devices()
-    return compute_fingerprint(flat.state, timeout)
 
 
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None = None,

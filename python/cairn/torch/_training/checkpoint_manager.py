@@ -267,6 +267,9 @@ class CheckpointManager:
         for passed in report.passed_over:
             _log.warning("%s@%s is damaged (%s) and was passed over", self._client.job, passed["step"],
                          passed["reason"])
+        if report.mirror and self._client.rank == 0:
+            _log.warning("%s@%s was read from the mirror %s: the root does not have it, or has it damaged",
+                         self._client.job, report.step, report.mirror)
         for name in gathered.restore():
             _log.warning("%s@%s: %r was saved by another number of ranks, and begins anew", self._client.job,
                          report.step, name)
