@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "common/metrics/metrics_server.h"
 #include "common/process/quantity.h"
 #include "common/rpc/address.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn::cli {
@@ -31,6 +33,23 @@ struct Arguments {
   std::string drain_timeout = "10m";
 };
 
+// Kubernetes gives a variable for a label or an annotation that is not there an empty text. If that were the default,
+// every pod would be the only one of a job, and would commit checkpoints of its own ranks alone.
+absl::Status CheckPlaceIsTold() {
+  constexpr std::pair<const char*, const char*> kVariables[] = {
+      {"CAIRN_RANKS", "the number of ranks of each pod, which the annotation cairn/ranks-per-pod gives"},
+      {"CAIRN_NODES", "the number of pods, which the annotation cairn/pods gives"},
+      {"CAIRN_NODE_RANK", "the number of this pod, such as the completion index of an Indexed Job"}};
+  for (const auto& [variable, what] : kVariables) {
+    const char* const value = std::getenv(variable);
+    if (value == nullptr || *value != '\0') continue;
+    return MakeError(Reason::kBadRequest, absl::StrCat(variable, " is empty: it is ", what),
+                     {{"variable", variable},
+                      {"next", "Give the pod template what the variable is read from, or unset the variable."}});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Agents(const CommandContext& context, const Arguments& arguments) {
   InterruptFlag();  // from now on, SIGTERM drains
   LocalClusterOptions options = arguments.cluster;
@@ -42,6 +61,7 @@ absl::Status Agents(const CommandContext& context, const Arguments& arguments) {
   if (!arguments.metrics_listen.empty()) {
     CAIRN_ASSIGN_OR_RETURN(options.agent_metrics, AddressAfter(arguments.metrics_listen, 1, "--metrics-listen"));
   }
+  CAIRN_RETURN_IF_ERROR(CheckPlaceIsTold());
   LocalCluster cluster(options, context);
   if (const absl::Status started = cluster.Start(); !started.ok()) {
     return WithMetadata(started, {{"job", options.job}, {"root", options.root}});

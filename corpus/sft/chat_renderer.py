@@ -53,7 +53,8 @@ def load_jinja():
 
 
 def compile_template(jinja2, text, answers):
-    """`answers` gets the pieces of what is being rendered: those before the current one, and the answers' places."""
+    """`answers` has the pieces before the one that is being rendered, how many of them are counted with the length of
+    these, and gets the answers' places and texts."""
 
     class Generation(jinja2.ext.Extension):
         tags = {"generation"}
@@ -65,8 +66,11 @@ def compile_template(jinja2, text, answers):
 
         def _generation(self, caller):
             piece = caller()
-            begin = sum(map(len, answers["pieces"]))
+            counted, begin = answers["counted"]
+            begin += sum(map(len, answers["pieces"][counted:]))
+            answers["counted"] = len(answers["pieces"]), begin
             answers["places"].append((begin, begin + len(piece)))
+            answers["texts"].append(piece)
             return piece
 
     def raise_exception(message):
@@ -109,6 +113,9 @@ def compile_template(jinja2, text, answers):
         return environment.from_string(text)
     except jinja2.exceptions.TemplateSyntaxError as error:
         raise Failure("BAD_TOKENIZER", f"line {error.lineno} of the chat template: {error.message}",
+                      "Correct the template, or give another one.") from None
+    except RecursionError:
+        raise Failure("BAD_TOKENIZER", "the chat template is nested too deeply",
                       "Correct the template, or give another one.") from None
 
 
@@ -222,7 +229,7 @@ class Renderer:
         config = parse_config(options["tokenizer_config.json"], "tokenizer_config.json")
         self.tokens = special_tokens(config, parse_config(options["special_tokens_map.json"],
                                                           "special_tokens_map.json"))
-        self.answers = {"pieces": [], "places": []}
+        self.answers = {}
         datetime.datetime.now().strftime("%Z")  # reads the time zone
         for codec in ("ascii", "unicode_escape"):
             codecs.lookup(codec)  # jinja2 decodes literals so
@@ -247,8 +254,8 @@ class Renderer:
         if wrong := sorted(CONTROLLED.intersection(more)):
             raise BadLine(f"'chat_template_kwargs' cannot decide about {', '.join(wrong)}")
         template = self.templates.get("tool_use" if tools is not None else "default") or self.templates["default"]
-        pieces, places = [], []
-        self.answers.update(pieces=pieces, places=places)
+        pieces, places, texts = [], [], []
+        self.answers.update(pieces=pieces, counted=(0, 0), places=places, texts=texts)
         limit_time()
         try:
             given = {"documents": None, "add_generation_prompt": False, **self.tokens, **more}
@@ -262,7 +269,11 @@ class Renderer:
                           "Do not use the template, or cut the conversation.") from None
         except Exception as error:  # a template can raise anything
             raise BadLine(f"the chat template refuses it: {error or type(error).__name__}") from None
-        return "".join(pieces), places
+        text = "".join(pieces)
+        if any(text[begin:end] != answer for (begin, end), answer in zip(places, texts)):
+            raise BadLine("the chat template says that an answer is where it does not write it: its {% generation %} is "
+                          "within another block, such as {% set %}")
+        return text, places
 
     def answer(self, line):
         try:
@@ -279,7 +290,12 @@ class Renderer:
 def bytes_of_places(text, content, places):
     if len(text) == len(content):
         return [place for pair in places for place in pair]
-    return [len(text[:place].encode()) for pair in places for place in pair]
+    found, position, behind = {}, 0, 0
+    for place in sorted(place for pair in places for place in pair):
+        behind += len(text[position:place].encode())
+        position = place
+        found[place] = behind
+    return [found[place] for pair in places for place in pair]
 
 
 def main():

@@ -159,28 +159,27 @@ absl::Status ReadSamples(const PackOptions& options, OutputFile* bad_lines, Samp
   return OrderedWork<LineBatch, EncodedSamples>(options.workers, window, std::move(steps)).Run();
 }
 
-absl::Status WritePacks(const PackOptions& options, const Packing& packing, Samples& samples, OutputFile& output,
+absl::Status WritePacks(const PackOptions& options, const Packing& packing, Samples& samples, PackedParquet& parquet,
                         PackReport& report) {
-  CAIRN_ASSIGN_OR_RETURN(const auto parquet, PackedParquet::Start(output, options.interrupted));
   PackProgress progress = {.samples = samples.lengths.size(), .tokens = samples.end, .bad_lines = report.bad_lines};
   std::vector<uint32_t> tokens;
   for (size_t pack = 0; pack < packing.packs(); ++pack) {
     if (options.interrupted != nullptr && options.interrupted->load(std::memory_order_relaxed)) {
       return MakeError(Reason::kInterrupted, "interrupted; nothing was written");
     }
-    CAIRN_RETURN_IF_ERROR(parquet->BeginPack());
+    CAIRN_RETURN_IF_ERROR(parquet.BeginPack());
     for (uint32_t i = packing.firsts[pack]; i < packing.firsts[pack + 1]; ++i) {
       const uint32_t sample = packing.samples[i];
       tokens.resize(samples.lengths[sample] + size_t{1});
       CAIRN_RETURN_IF_ERROR(samples.tokens.Read(samples.firsts[sample], tokens));
-      parquet->AddSample(tokens);
+      parquet.AddSample(tokens);
       report.trained += static_cast<uint64_t>(
           std::count_if(tokens.begin() + 1, tokens.end(), [](uint32_t token) { return (token & kTrained) != 0; }));
     }
     progress.packs = pack + 1;
     if (options.progress) options.progress(progress);
   }
-  return parquet->Finish();
+  return parquet.Finish();
 }
 
 // Rounds as Python's round(value, 2).
@@ -215,6 +214,8 @@ absl::StatusOr<PackReport> PackCorpus(const PackOptions& options) {
   if (options.skip_bad_lines) {
     CAIRN_ASSIGN_OR_RETURN(bad_lines, OutputFile::Create(PackBadLinesPath(options.output_prefix), {}));
   }
+  // What is missing is told before hours of reading.
+  CAIRN_ASSIGN_OR_RETURN(const auto parquet, PackedParquet::Start(*output, options.interrupted));
   PackReport report;
   Samples samples{SampleFile(ScratchDirectoryFor(path)), {}, {}, 0};
   CAIRN_RETURN_IF_ERROR(ReadSamples(options, bad_lines.get(), samples, report));
@@ -223,7 +224,7 @@ absl::StatusOr<PackReport> PackCorpus(const PackOptions& options) {
                                               options.interrupted);
                          }));
   CAIRN_RETURN_IF_ERROR(
-      WithMemory("for a row group of packs", [&] { return WritePacks(options, packing, samples, *output, report); }));
+      WithMemory("for a row group of packs", [&] { return WritePacks(options, packing, samples, *parquet, report); }));
   CAIRN_RETURN_IF_ERROR(metadata->Append(Metadata(options, packing, report)));
   report.samples = samples.lengths.size();
   report.tokens = samples.end;
@@ -233,7 +234,8 @@ absl::StatusOr<PackReport> PackCorpus(const PackOptions& options) {
   CAIRN_RETURN_IF_ERROR(output->Finish());
   CAIRN_RETURN_IF_ERROR(metadata->Finish());
   if (bad_lines != nullptr) CAIRN_RETURN_IF_ERROR(bad_lines->Finish());
-  CAIRN_RETURN_IF_ERROR(RemoveReplaced({{output->path()}}));
+  // A report of an earlier run would speak of other lines.
+  CAIRN_RETURN_IF_ERROR(RemoveReplaced({{output->path(), PackBadLinesPath(options.output_prefix)}}));
   absl::Status status = metadata->Commit();
   if (status.ok() && bad_lines != nullptr) status = bad_lines->Commit();
   if (status.ok()) status = output->Commit();

@@ -167,3 +167,13 @@ def test_without_an_address_for_metrics_there_are_none(place):
     finally:
         pod.process.kill()
         pod.process.wait(30)
+
+
+@pytest.mark.parametrize("missing", ["CAIRN_RANKS", "CAIRN_NODES", "CAIRN_NODE_RANK"])
+def test_a_pod_that_does_not_say_its_place_is_no_job_of_its_own(place, missing):
+    """An annotation that is not there makes an empty variable."""
+    told = {"CAIRN_RANKS": "1", "CAIRN_NODES": "2", "CAIRN_NODE_RANK": "0", "CAIRN_JOB": "demo", missing: "",
+            "CAIRN_ROOT": str(place["root"]), "CAIRN_COORDINATOR": place["coordinator"],
+            "CAIRN_TOKEN_FILE": str(place["token"]), "CAIRN_RUN_DIRECTORY": str(place["directory"])}
+    ended = subprocess.run([CAIRN, "agents"], env=os.environ | told, capture_output=True, text=True, timeout=60)
+    assert ended.returncode != 0 and f"{missing} is empty" in ended.stderr, ended.stderr
