@@ -175,6 +175,9 @@ BAD = {
     "changes": ("{% generation %}{{ messages.append(1) }}{% endgeneration %}", "BAD_TOKENIZER", "not allowed"),
     "exception": ("{% generation %}{% endgeneration %}{{ raise_exception('not so') }}", "BAD_JSON_LINE", "not so"),
     "file": ("{% generation %}{% include '/etc/passwd' %}{% endgeneration %}", "BAD_JSON_LINE", "refuses it"),
+    "elsewhere": ("{% set x %}{% generation %}some text{% endgeneration %}{% endset %}h\u00e9", "BAD_JSON_LINE",
+                  "where it does not write it"),
+    "depth": ("{%if 1%}" * 3000 + "{% generation %}" + "{%endif%}" * 3000, "BAD_TOKENIZER", "nested too deeply"),
     "division": ("{% generation %}{{ 1 / 0 }}{% endgeneration %}", "BAD_JSON_LINE", "division by zero"),
     "loop": ("{% generation %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
              "{% endgeneration %}", "INPUT_UNREADABLE", "ended by signal 24"),
@@ -191,6 +194,18 @@ def test_bad_templates_are_refused_within_bounds(tmp_path, name):
     assert f"error: {reason}: " in done.stderr and message in done.stderr, done.stderr
     assert "next: " in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "tokenizer"]
+
+
+def test_a_conversation_with_many_answers_takes_no_more_time_than_its_length(tmp_path):
+    """Each line has 10 s. Work that grows with the square of the answers would take longer."""
+    make_tokenizer(tmp_path / "tokenizer", TEMPLATES["chatml"])
+    turns = [{"role": role, "content": text} for _ in range(40_000) for role, text in (("user", "a"),
+                                                                                       ("assistant", "\u00e9"))]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
+    corpus("pack", "--chat", "--input", tmp_path / "in.jsonl", "--output-prefix", tmp_path / "out",
+           "--tokenizer-model", tmp_path / "tokenizer", "--pack-size", 4_000_000)
+    (row,) = read_packs(tmp_path / "out.idx.parquet")
+    assert sum(row["loss_mask"]) >= 80_000
 
 
 def test_bad_lines_are_named(tmp_path):
@@ -225,7 +240,7 @@ def test_what_is_missing_is_told(tmp_path, monkeypatch):
     assert "-m pip install jinja2" in done.stderr and "CAIRN_PYTHON" in done.stderr
     monkeypatch.setenv("CAIRN_PYTHON", str(tmp_path / "none"))
     done = pack(tmp_path / "in.jsonl", tmp_path / "out", tmp_path / "tokenizer", expect=1)
-    assert "UNSUPPORTED" in done.stderr and f"{tmp_path}/none, which renders chat templates" in done.stderr
+    assert "UNSUPPORTED" in done.stderr and f"{tmp_path}/none, which " in done.stderr, done.stderr
     assert not list(tmp_path.glob("out*"))
 
 
