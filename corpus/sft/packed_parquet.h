@@ -42,7 +42,7 @@ class PackedParquet {
 
   OutputFile& output_;
   const std::unique_ptr<PythonProcess> process_;
-  // Of the row group: the first token and the first sample of each pack.
+  // The first token and the first sample of each pack of the row group.
   std::vector<int32_t> first_tokens_, first_samples_;
   std::vector<int32_t> ids_, starts_;
   std::vector<int8_t> mask_;

@@ -116,7 +116,7 @@ absl::StatusOr<Packing> PackSamples(std::span<const uint32_t> lengths, uint32_t 
     std::vector<uint32_t> next = result.firsts;
     for (size_t i = 0; i < given.size(); ++i) result.samples[next[pack_of[i]]++] = given[i];
   }
-  // Of the samples of one length, which is as good as another, each pack gets a random one.
+  // Each pack gets a random one of the samples of one length, because one is as good as another.
   std::vector<uint32_t> left(pack_size + size_t{1});
   for (uint32_t length = 0; length <= pack_size; ++length) {
     left[length] = by_length[length + 1];
