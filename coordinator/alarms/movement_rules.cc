@@ -121,9 +121,9 @@ std::vector<std::string> FollowersOfZeros(const StatePairs& states) {
   std::vector<std::string> names;
   for (size_t i = 0; i < states.tensors.size(); ++i) {
     const TensorPair& pair = states.tensors[i];
-    if (pair.before == nullptr || !pair.changed || Elements(*pair.now) < kLeastOfAverages || !IsZero(*pair.now))
-      continue;
+    if (pair.before == nullptr || !pair.changed || pair.now->shape.empty() || !IsZero(*pair.now)) continue;
     if (!IsFollower(states, i)) continue;
+    if (FollowedBy(pair.now->name) == Follower::kAverage && Elements(*pair.now) < kLeastOfAverages) continue;
     // What fades away without inputs is taken for zeros at last.
     if (pair.before->history.changes < kChangesToKnowMovement || Norm(*pair.before) < kFaded) continue;
     names.push_back(pair.now->name);
