@@ -166,6 +166,7 @@ absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const acti
   options.reader.io_threads = context_.io_threads();
   options.reader.cache = FitsPageCache(start.plan->read_bytes()) ? Cache::kUse : Cache::kSpare;
   options.offers = context_.transfer.ReadOnlyOffers();
+  options.lends_pieces = start.reads_pieces;
   options.on_error = [this, number = start.number](const absl::Status& error) { Fail(number, error); };
   options.on_progress = [this, number = start.number] { ReportProgress(number); };
   auto reader = std::make_shared<RoundSource>(context_.storage, context_.transfer.pool, context_.options.job,

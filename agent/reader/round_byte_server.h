@@ -6,11 +6,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "agent/reader/round_pieces.h"
 #include "agent/staging/shared_memory.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 
@@ -21,6 +26,24 @@ struct LentShard {
   uint64_t bytes = 0;
 };
 
+// A round whose bytes are in memory, where its only consumer reads them itself by descriptors, piece by piece.
+struct LentRound {
+  struct File {
+    uint32_t file = 0;  // as in RoundPiece
+    uint64_t descriptor_id = 0;
+    uint64_t begin = 0;     // of the file, behind the descriptor
+    bool may_wait = false;  // see PieceFile
+  };
+  std::vector<RoundPiece> pieces;
+  std::vector<File> files;
+};
+
+// What a consumer says of a lent round: the CRC32C of each piece as it has it, or why it could not read them.
+struct PiecesRead {
+  std::vector<uint32_t> checksums;
+  std::string refusal;
+};
+
 // A round whose bytes are in a buffer. They do not change until the consumer has released the round.
 struct RoundBuffer {
   uint64_t descriptor_id = 0;
@@ -28,6 +51,8 @@ struct RoundBuffer {
   std::shared_ptr<SharedMemory> memory;
   // Set for a save, with the shards that the consumer asked for.
   std::vector<LentShard> shards = {};
+  // If it is set, there is no buffer. The consumer reads the pieces and has them checked.
+  std::shared_ptr<const LentRound> lent = nullptr;
 };
 
 // Implementations are thread-safe.
@@ -42,6 +67,14 @@ class ByteServer {
   // Drops the call: its `done` is not called any more, unless it is running now.
   virtual void Forget(uint64_t call) = 0;
   virtual void Release(uint32_t consumer, uint32_t released_below) = 0;
+  // Decides whether the pieces of a lent round were read right. Must be called once for it. Calls `done` once: with
+  // true if they were; with false if the consumer is to await the round again, which then is in a buffer; or with the
+  // error of the load.
+  using Checked = std::function<void(absl::StatusOr<bool>)>;
+  virtual void Check(uint32_t round, PiecesRead read, Checked done) {
+    (void)read;
+    done(MakeError(Reason::kBadRequest, absl::StrCat("round ", round, " was not lent")));
+  }
   // Ends the service; waiting calls get the error `why`. Idempotent.
   virtual void Stop(const absl::Status& why) = 0;
 

@@ -54,14 +54,6 @@ struct RoundReader::File {
   }
 };
 
-// The CRC32C of some bytes within one block of an item. `begin` is their offset in the item.
-struct RoundReader::Fragment {
-  size_t item = 0;
-  uint64_t begin = 0;
-  uint64_t bytes = 0;
-  uint32_t crc32c = 0;
-};
-
 // A part of a read that one system call reads.
 struct RoundReader::Piece {
   size_t read = 0;
@@ -69,7 +61,7 @@ struct RoundReader::Piece {
   uint64_t bytes = 0;
   uint64_t buffer_offset = 0;
   bool in_place = true;
-  std::vector<Fragment> fragments;
+  std::vector<ReadFragment> fragments;
   bool from_slab = false;
 };
 
@@ -225,23 +217,11 @@ absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offse
 
 // Appends the checksums of bytes that are still in the processor's cache, one fragment for each block of each item.
 void RoundReader::Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
-                        std::vector<Fragment>& fragments) {
-  if (file.plan->unverified()) return;
-  const auto& offsets = file.plan->item_offsets();
-  size_t item = static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), file_offset) - offsets.begin());
-  if (item > 0) --item;
-  const uint64_t end = file_offset + size;
-  for (; item < static_cast<size_t>(offsets.size()); ++item) {
-    const uint64_t item_begin = offsets[static_cast<int>(item)];
-    const uint64_t item_end = item_begin + file.plan->item_sizes(static_cast<int>(item));
-    if (item_begin >= end) break;
-    uint64_t at = std::max(item_begin, file_offset);
-    while (at < std::min(item_end, end)) {
-      const uint64_t block_end = item_begin + ((at - item_begin) / kChecksumBlockBytes + 1) * kChecksumBlockBytes;
-      const uint64_t stop = std::min({item_end, end, block_end});
-      fragments.push_back({item, at - item_begin, stop - at, Crc32c(bytes + (at - file_offset), stop - at)});
-      at = stop;
-    }
+                        std::vector<ReadFragment>& fragments) {
+  for (ReadFragment& fragment : CutAtChecksums(*file.plan, file_offset, size)) {
+    const uint64_t at = file.plan->item_offsets(static_cast<int>(fragment.item)) + fragment.begin;
+    fragment.crc32c = Crc32c(bytes + (at - file_offset), fragment.bytes);
+    fragments.push_back(fragment);
   }
 }
 
@@ -295,23 +275,26 @@ absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, u
   return absl::OkStatus();
 }
 
-absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
-  const v1::Read& read = job.round->reads(static_cast<int>(number));
-  CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
-  std::vector<const Fragment*> fragments;
+absl::Status RoundReader::VerifyRead(const Job& job, size_t number) {
+  std::vector<ReadFragment> fragments;
   for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
-    for (const Fragment& fragment : job.pieces[p].fragments) fragments.push_back(&fragment);
+    fragments.insert(fragments.end(), job.pieces[p].fragments.begin(), job.pieces[p].fragments.end());
   }
+  return VerifyRead(job.round->reads(static_cast<int>(number)), fragments);
+}
+
+absl::Status RoundReader::VerifyRead(const v1::Read& read, const std::vector<ReadFragment>& fragments) {
+  CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
   size_t i = 0;
   while (i < fragments.size()) {
-    const size_t item = fragments[i]->item;
+    const size_t item = fragments[i].item;
     const uint64_t item_bytes = file->plan->item_sizes(static_cast<int>(item));
     size_t end = i;
     uint64_t covered = 0;
     uint32_t whole = 0;
-    for (; end < fragments.size() && fragments[end]->item == item; ++end) {
-      whole = CombineCrc32c(whole, fragments[end]->crc32c, fragments[end]->bytes);
-      covered += fragments[end]->bytes;
+    for (; end < fragments.size() && fragments[end].item == item; ++end) {
+      whole = CombineCrc32c(whole, fragments[end].crc32c, fragments[end].bytes);
+      covered += fragments[end].bytes;
     }
     const uint32_t expected = file->plan->item_checksums(static_cast<int>(item));
     if (covered == item_bytes && whole == expected) {
@@ -324,13 +307,13 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
       if (!BlocksOf(*file, item).ok()) return Mismatch(*file, item, item_begin, whole, expected);
     }
     while (i < end) {
-      const uint64_t block = fragments[i]->begin / kChecksumBlockBytes;
-      const uint64_t from = fragments[i]->begin;
+      const uint64_t block = fragments[i].begin / kChecksumBlockBytes;
+      const uint64_t from = fragments[i].begin;
       uint64_t until = from;
       uint32_t crc32c = 0;
-      for (; i < end && fragments[i]->begin / kChecksumBlockBytes == block; ++i) {
-        crc32c = CombineCrc32c(crc32c, fragments[i]->crc32c, fragments[i]->bytes);
-        until += fragments[i]->bytes;
+      for (; i < end && fragments[i].begin / kChecksumBlockBytes == block; ++i) {
+        crc32c = CombineCrc32c(crc32c, fragments[i].crc32c, fragments[i].bytes);
+        until += fragments[i].bytes;
       }
       CAIRN_RETURN_IF_ERROR(VerifyBlock(*file, item, block, from, until, crc32c));
     }
@@ -339,21 +322,119 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
       return Mismatch(*file, item, file->plan->item_offsets(static_cast<int>(item)), whole, expected);
     }
   }
-  bytes_done_ += read.bytes();
   return absl::OkStatus();
 }
 
 absl::Status RoundReader::FinishRead(Job& job, size_t number, char* buffer) {
-  const absl::Status verified = VerifyRead(job, number);
-  if (!HasReason(verified, Reason::kChecksumMismatch)) return verified;
-  CAIRN_ASSIGN_OR_RETURN(const File* file, OpenFile(job.round->reads(static_cast<int>(number)).file()));
-  if (!file->slab_offset.has_value()) return verified;
-  // The wrong bytes may come from the slab: those of a piece, or the rest of a block.
-  LeaveSlab(verified);
-  for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
-    if (job.pieces[p].from_slab) CAIRN_RETURN_IF_ERROR(ReadPiece(job, job.pieces[p], buffer));
+  absl::Status verified = VerifyRead(job, number);
+  if (HasReason(verified, Reason::kChecksumMismatch)) {
+    CAIRN_ASSIGN_OR_RETURN(const File* file, OpenFile(job.round->reads(static_cast<int>(number)).file()));
+    if (file->slab_offset.has_value()) {
+      // The wrong bytes may come from the slab: those of a piece, or the rest of a block.
+      LeaveSlab(verified);
+      for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
+        if (job.pieces[p].from_slab) CAIRN_RETURN_IF_ERROR(ReadPiece(job, job.pieces[p], buffer));
+      }
+      verified = VerifyRead(job, number);
+    }
   }
-  return VerifyRead(job, number);
+  if (verified.ok()) bytes_done_ += job.round->reads(static_cast<int>(number)).bytes();
+  return verified;
+}
+
+absl::StatusOr<StoredFile::Way> RoundReader::Fetch(File& file, uint64_t offset, uint64_t bytes) {
+  CAIRN_ASSIGN_OR_RETURN(StoredFile * reader, InStorage(file));
+  const StoredFile::Way way = reader->Begin(offset, bytes);
+  if (way != StoredFile::Way::kBuffered) return way;
+  // A read returns when the bytes are there, and says what is wrong. What it copies stays in the processor's cache.
+  thread_local std::vector<char> dropped(kCachedPartBytes);
+  for (uint64_t at = 0; at < bytes; at += kCachedPartBytes) {
+    const uint64_t part = std::min(kCachedPartBytes, bytes - at);
+    CAIRN_RETURN_IF_ERROR(reader->Read(way, offset + at, part, dropped.data(), /*in_place=*/false));
+  }
+  return way;
+}
+
+absl::StatusOr<std::optional<LentPieces>> RoundReader::Lend(uint32_t number, const std::atomic<bool>& stop) {
+  std::optional<std::vector<RoundPiece>> pieces = CutIntoPieces(plan_, number);
+  if (!pieces.has_value()) return std::nullopt;
+  LentPieces lent;
+  lent.pieces = *std::move(pieces);
+  std::map<uint32_t, size_t> sources;  // by file
+  struct Part {
+    size_t source;
+    uint64_t offset, bytes;
+  };
+  std::vector<Part> parts;  // to be fetched
+  const v1::ReadRound& round = plan_.rounds(static_cast<int>(number));
+  for (const v1::Read& read : round.reads()) {
+    if (read.bytes() == 0) continue;
+    const auto [known, is_new] = sources.emplace(read.file(), lent.sources.size());
+    if (is_new) {
+      CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
+      const bool in_slab = file->slab_offset.has_value() && !slab_left_;
+      lent.sources.push_back({.file = read.file(), .in_slab = in_slab, .begin = in_slab ? *file->slab_offset : 0});
+      if (!in_slab) {
+        CAIRN_ASSIGN_OR_RETURN(const StoredFile* reader, InStorage(*file));
+        if (!reader->shares_page_cache()) return std::nullopt;
+      }
+    }
+    if (lent.sources[known->second].in_slab) continue;
+    for (uint64_t at = 0; at < read.bytes(); at += options_.chunk_bytes) {
+      parts.push_back({known->second, read.file_offset() + at, std::min(options_.chunk_bytes, read.bytes() - at)});
+    }
+  }
+  std::atomic<bool> refused = false;
+  std::vector<std::atomic<bool>> fetched(lent.sources.size());
+  CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to read a load", parts.size(), options_.io_threads, [&](size_t i, int) {
+    if (stop) return MakeError(Reason::kInterrupted, "the load was stopped");
+    if (refused) return absl::OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(lent.sources[parts[i].source].file));
+    CAIRN_ASSIGN_OR_RETURN(const StoredFile::Way way, Fetch(*file, parts[i].offset, parts[i].bytes));
+    if (way == StoredFile::Way::kDirect) refused = true;
+    if (way == StoredFile::Way::kBuffered) fetched[parts[i].source] = true;
+    return absl::OkStatus();
+  }));
+  if (refused) return std::nullopt;
+  for (size_t i = 0; i < fetched.size(); ++i) lent.sources[i].fetched = fetched[i];
+  return lent;
+}
+
+absl::StatusOr<UniqueFd> RoundReader::Share(const LentPieces::Source& source) {
+  if (source.in_slab) return options_.slab->Share();
+  CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(source.file));
+  CAIRN_ASSIGN_OR_RETURN(StoredFile * reader, InStorage(*file));
+  return reader->Share();
+}
+
+absl::Status RoundReader::VerifyPieces(uint32_t number, const LentPieces& lent, std::span<const uint32_t> checksums) {
+  const v1::ReadRound& round = plan_.rounds(static_cast<int>(number));
+  if (checksums.size() != lent.pieces.size()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("the trainer gives ", checksums.size(), " checksums for ",
+                                                       lent.pieces.size(), " pieces of round ", number));
+  }
+  std::vector<std::vector<ReadFragment>> fragments(static_cast<size_t>(round.reads_size()));
+  for (size_t i = 0; i < lent.pieces.size(); ++i) {
+    fragments[lent.pieces[i].read].push_back(lent.pieces[i].fragment);
+    fragments[lent.pieces[i].read].back().crc32c = checksums[i];
+  }
+  const bool in_slab = std::any_of(lent.sources.begin(), lent.sources.end(), [](const auto& s) { return s.in_slab; });
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < fragments.size(); ++i) {
+    const v1::Read& read = round.reads(static_cast<int>(i));
+    absl::Status verified = VerifyRead(read, fragments[i]);
+    if (in_slab && HasReason(verified, Reason::kChecksumMismatch)) LeaveSlab(verified);
+    CAIRN_RETURN_IF_ERROR(verified);
+    bytes += read.bytes();
+  }
+  bytes_done_ += bytes;
+  for (const RoundPiece& piece : lent.pieces) {
+    const auto source = std::find_if(lent.sources.begin(), lent.sources.end(),
+                                     [&](const LentPieces::Source& each) { return each.file == piece.file; });
+    // What was fetched is counted already.
+    if (!source->fetched) (source->in_slab ? counters_.slab : counters_.cached) += piece.bytes();
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop) {

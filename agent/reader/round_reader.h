@@ -6,14 +6,18 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "agent/reader/load_counters.h"
+#include "agent/reader/read_fragments.h"
+#include "agent/reader/round_pieces.h"
 #include "agent/reader/slab_image.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/mutex.h"
+#include "common/file/unique_fd.h"
 #include "common/format/safetensors_header.h"
 #include "store/storage/storage.h"
 #include "store/storage/stored_file.h"
@@ -28,6 +32,19 @@ struct RoundReaderOptions {
   Cache cache = Cache::kSpare;
   // Files of the plan that are still in this slab are copied from it. Null: all files are read from storage.
   std::shared_ptr<SlabImage> slab = nullptr;
+};
+
+// A round whose pieces are in memory, where its consumer reads them by descriptors. Its pieces ascend in their reads.
+struct LentPieces {
+  // Where the pieces of a file are read.
+  struct Source {
+    uint32_t file = 0;       // as in Read
+    bool in_slab = false;    // in this agent's slab, where the file begins at `begin`; else in the file itself
+    uint64_t begin = 0;
+    bool fetched = false;    // some of its bytes were read from storage for this
+  };
+  std::vector<RoundPiece> pieces;
+  std::vector<Source> sources;  // one for each file of the pieces
 };
 
 // Reads the rounds of one load. Each file's header is compared with its checksum in the manifest. If a read covers a
@@ -51,6 +68,18 @@ class RoundReader {
   // became true.
   absl::Status ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop);
 
+  // Has the bytes of a round in the page cache, or finds them in the slab, so that its consumer reads them without
+  // waiting for storage. Returns nothing if the round must be read by ReadRound: it cannot be taken in pieces, or its
+  // files are read past the page cache, or cannot be shared. Fails as ReadRound.
+  absl::StatusOr<std::optional<LentPieces>> Lend(uint32_t round, const std::atomic<bool>& stop);
+  // Returns a descriptor by which another process reads a source of lent pieces. UNAVAILABLE (STORAGE_ERROR): there is
+  // none to be had now.
+  absl::StatusOr<UniqueFd> Share(const LentPieces::Source& source);
+  // Compares what a consumer has read with the manifest, as ReadRound does: `checksums` are those of the lent pieces,
+  // and stand for bytes in the consumer's memory. After CHECKSUM_MISMATCH for bytes of the slab, files are read from
+  // storage from then on: the caller must read the round by ReadRound. Else fails as ReadRound.
+  absl::Status VerifyPieces(uint32_t round, const LentPieces& lent, std::span<const uint32_t> checksums);
+
   // Returns the number of planned bytes that were read and verified.
   uint64_t bytes_done() const { return bytes_done_; }
   // Counts all bytes that were read, including those for alignment and verification.
@@ -59,7 +88,6 @@ class RoundReader {
  private:
   struct File;
   struct Piece;
-  struct Fragment;
   struct Job;
 
   absl::StatusOr<File*> OpenFile(uint32_t number);
@@ -71,11 +99,15 @@ class RoundReader {
   void LeaveSlab(const absl::Status& why);
   absl::StatusOr<const ItemChecksums*> BlocksOf(File& file, size_t item);
   static void Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
-                    std::vector<Fragment>& fragments);
+                    std::vector<ReadFragment>& fragments);
+  // Waits until a part of a file is in the page cache. Returns how it came there; kDirect if it is not to come there.
+  absl::StatusOr<StoredFile::Way> Fetch(File& file, uint64_t offset, uint64_t bytes);
   absl::Status ReadPiece(Job& job, Piece& piece, char* buffer);
   bool CopyPiece(const File& file, Piece& piece, char* to);
   absl::Status ReadFrom(File& file, uint64_t offset, uint64_t bytes, char* to);
-  absl::Status VerifyRead(Job& job, size_t read);
+  // `fragments` are those of the read, in their order.
+  absl::Status VerifyRead(const v1::Read& read, const std::vector<ReadFragment>& fragments);
+  absl::Status VerifyRead(const Job& job, size_t read);
   // Verifies a read whose pieces are all in the buffer. If bytes of the slab are wrong, reads them from storage.
   absl::Status FinishRead(Job& job, size_t read, char* buffer);
   absl::Status VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until, uint32_t crc32c);

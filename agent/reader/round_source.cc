@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
@@ -17,7 +18,8 @@ RoundSource::RoundSource(Storage& storage, BufferPool& pool, std::string job, Re
       plan_(std::move(plan)),
       options_(std::move(options)),
       reader_(storage, std::move(job), *plan_, options_.reader),
-      ledger_(*plan_) {}
+      ledger_(*plan_),
+      lends_(options_.lends_pieces) {}
 
 absl::Status RoundSource::Start() {
   CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("to read a load", [this] { Run(); }));
@@ -43,6 +45,8 @@ void RoundSource::Stop(const absl::Status& why) {
     pool_.GiveBack(std::move(buffer.memory));
     buffer = RoundBuffer();
   }
+  for (const auto& [file, id] : descriptors_) options_.offers.withdraw(id);
+  descriptors_.clear();
 }
 
 void RoundSource::Run() {
@@ -62,31 +66,28 @@ void RoundSource::Run() {
 
 absl::Status RoundSource::ReadAll() {
   CAIRN_RETURN_IF_ERROR(reader_.CheckPlan());
-  uint64_t sizes[2] = {0, 0};
-  for (int r = 0; r < plan_->rounds_size(); ++r) sizes[r % 2] = std::max(sizes[r % 2], plan_->rounds(r).buffer_bytes());
   while (true) {
+    std::optional<PiecesCheck> check;
     uint32_t round = 0;
     {
       MutexLock lock(mutex_);
-      while (error_.ok() && !ledger_.NextToRead() && !ledger_.all_read()) changed_.Wait(mutex_);
+      while (error_.ok() && checks_.empty() && !ledger_.NextToRead() && !done()) changed_.Wait(mutex_);
       if (!error_.ok()) return error_;
-      if (ledger_.all_read()) return absl::OkStatus();
-      round = *ledger_.NextToRead();
+      if (!checks_.empty()) {
+        check = std::move(checks_.front());
+        checks_.pop_front();
+      } else if (done()) {
+        return absl::OkStatus();
+      } else {
+        round = *ledger_.NextToRead();
+      }
     }
-    const size_t which = round % 2;
-    RoundBuffer buffer;
-    {
-      MutexLock lock(mutex_);
-      buffer = buffers_[which];
+    if (check.has_value()) {
+      CAIRN_RETURN_IF_ERROR(RunCheck(*std::move(check)));
+      continue;
     }
-    if (buffer.memory == nullptr) {
-      CAIRN_ASSIGN_OR_RETURN(buffer.memory, pool_.Take(sizes[which]));
-      CAIRN_ASSIGN_OR_RETURN(buffer.descriptor_id, options_.offers.offer(buffer.memory));
-      buffer.bytes = buffer.memory->bytes();
-      MutexLock lock(mutex_);
-      buffers_[which] = buffer;
-    }
-    CAIRN_RETURN_IF_ERROR(reader_.ReadRound(round, buffer.memory->data(), stop_));
+    CAIRN_ASSIGN_OR_RETURN(const bool lent, Lend(round));
+    if (!lent) CAIRN_RETURN_IF_ERROR(Read(round));
     {
       MutexLock lock(mutex_);
       ledger_.MarkReady(round);
@@ -96,6 +97,84 @@ absl::Status RoundSource::ReadAll() {
   }
 }
 
+absl::Status RoundSource::Read(uint32_t round) {
+  const size_t which = round % 2;
+  RoundBuffer buffer;
+  {
+    MutexLock lock(mutex_);
+    buffer = buffers_[which];
+  }
+  if (buffer.memory == nullptr) {
+    uint64_t largest = 0;  // of the rounds that use this buffer
+    for (int r = static_cast<int>(which); r < plan_->rounds_size(); r += 2) {
+      largest = std::max(largest, plan_->rounds(r).buffer_bytes());
+    }
+    CAIRN_ASSIGN_OR_RETURN(buffer.memory, pool_.Take(largest));
+    CAIRN_ASSIGN_OR_RETURN(buffer.descriptor_id, options_.offers.offer(buffer.memory));
+    buffer.bytes = buffer.memory->bytes();
+    MutexLock lock(mutex_);
+    buffers_[which] = buffer;
+  }
+  return reader_.ReadRound(round, buffer.memory->data(), stop_);
+}
+
+absl::StatusOr<bool> RoundSource::Lend(uint32_t round) {
+  if (!lends_) return false;
+  CAIRN_ASSIGN_OR_RETURN(std::optional<LentPieces> pieces, reader_.Lend(round, stop_));
+  if (!pieces.has_value()) return false;
+  auto lent = std::make_shared<LentRound>();
+  lent->pieces = pieces->pieces;
+  for (const LentPieces::Source& source : pieces->sources) {
+    const absl::StatusOr<uint64_t> id = IdOf(source);
+    if (!id.ok()) {
+      Log(LogLevel::kInfo, "round_not_lent", {{"round", round}, {"error", id.status()}});
+      lends_ = false;
+      return false;
+    }
+    lent->files.push_back({source.file, *id, source.begin, /*may_wait=*/!source.in_slab});
+  }
+  lent_pieces_.emplace(round, *std::move(pieces));
+  MutexLock lock(mutex_);
+  lent_[round] = std::move(lent);
+  unchecked_.insert(round);
+  return true;
+}
+
+absl::StatusOr<uint64_t> RoundSource::IdOf(const LentPieces::Source& source) {
+  const std::pair<uint32_t, bool> key = {source.file, source.in_slab};
+  {
+    MutexLock lock(mutex_);
+    if (const auto known = descriptors_.find(key); known != descriptors_.end()) return known->second;
+  }
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd descriptor, reader_.Share(source));
+  const uint64_t id = options_.offers.offer_descriptor(std::move(descriptor));
+  MutexLock lock(mutex_);
+  descriptors_.emplace(key, id);
+  return id;
+}
+
+absl::Status RoundSource::RunCheck(PiecesCheck check) {
+  const auto pieces = lent_pieces_.extract(check.round);
+  const PiecesRead& read = check.read;
+  absl::Status verified = read.refusal.empty() ? reader_.VerifyPieces(check.round, pieces.mapped(), read.checksums)
+                                               : MakeError(Reason::kInterrupted, read.refusal);
+  const bool right = verified.ok();
+  if (!right) {
+    // What is wrong with the bytes, if it is not the slab, is found and told when they are read again.
+    Log(LogLevel::kWarn, "lent_round_refused", {{"round", check.round}, {"error", verified}});
+    lends_ = false;
+    verified = HasReason(verified, Reason::kBadRequest) ? verified : Read(check.round);
+  }
+  if (verified.ok()) {
+    MutexLock lock(mutex_);
+    unchecked_.erase(check.round);
+    if (!right) lent_.erase(check.round);
+  }
+  if (verified.ok()) options_.on_progress();
+  check.done(verified.ok() ? absl::StatusOr<bool>(right) : verified);
+  return verified;
+}
+
 std::optional<absl::StatusOr<RoundBuffer>> RoundSource::AnswerFor(uint32_t consumer, uint32_t round) {
   if (!error_.ok()) return error_;
   if (absl::Status bad = ledger_.CheckConsumer(consumer, round); !bad.ok()) return bad;
@@ -103,6 +182,7 @@ std::optional<absl::StatusOr<RoundBuffer>> RoundSource::AnswerFor(uint32_t consu
     case RoundLedger::Standing::kNotYet:
       return std::nullopt;
     case RoundLedger::Standing::kReady:
+      if (const auto lent = lent_.find(round); lent != lent_.end()) return RoundBuffer{.lent = lent->second};
       return buffers_[round % 2];
     case RoundLedger::Standing::kGone:
       return MakeError(Reason::kBadRequest, absl::StrCat("rank ", consumer, " has released round ", round, " already"));
@@ -112,6 +192,8 @@ std::optional<absl::StatusOr<RoundBuffer>> RoundSource::AnswerFor(uint32_t consu
 
 void RoundSource::AnswerWaiting() {
   std::vector<std::pair<Done, absl::StatusOr<RoundBuffer>>> answers;
+  std::deque<PiecesCheck> unanswered;
+  absl::Status error;
   {
     MutexLock lock(mutex_);
     for (auto call = waiting_.begin(); call != waiting_.end();) {
@@ -123,8 +205,11 @@ void RoundSource::AnswerWaiting() {
       answers.emplace_back(std::move(call->second.done), *std::move(answer));
       call = waiting_.erase(call);
     }
+    if (!error_.ok()) unanswered.swap(checks_);
+    error = error_;
   }
   for (auto& [done, answer] : answers) done(std::move(answer));
+  for (PiecesCheck& check : unanswered) check.done(error);
 }
 
 uint64_t RoundSource::Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) {
@@ -144,6 +229,23 @@ uint64_t RoundSource::Await(uint32_t consumer, uint32_t round, uint32_t released
   return 0;
 }
 
+void RoundSource::Check(uint32_t round, PiecesRead read, Checked done) {
+  absl::Status refusal;
+  {
+    MutexLock lock(mutex_);
+    refusal = error_;
+    if (refusal.ok() && !unchecked_.contains(round)) {
+      refusal = MakeError(Reason::kBadRequest, absl::StrCat("round ", round, " is not lent"));
+    }
+    if (refusal.ok()) {
+      checks_.push_back({round, std::move(read), std::move(done)});
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(refusal);
+}
+
 void RoundSource::Forget(uint64_t call) {
   MutexLock lock(mutex_);
   waiting_.erase(call);
@@ -157,7 +259,7 @@ void RoundSource::Release(uint32_t consumer, uint32_t released_below) {
 
 ByteServer::Progress RoundSource::progress() {
   MutexLock lock(mutex_);
-  return {reader_.bytes_done(), reader_.counters().storage(), reader_.counters().io_path(), ledger_.all_read()};
+  return {reader_.bytes_done(), reader_.counters().storage(), reader_.counters().io_path(), done()};
 }
 
 }  // namespace cairn

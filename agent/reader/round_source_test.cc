@@ -1,6 +1,7 @@
 #include "agent/reader/round_source.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include "agent/testing/layouts.h"
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
+#include "common/file/unique_fd.h"
 #include "common/format/safetensors_header.h"
 #include "common/status/reason.h"
 #include "store/posix/posix_storage.h"
@@ -209,6 +211,154 @@ TEST_F(RoundSourceTest, Run_MemoryCannotBeOffered_IsAnError) {
   Start();
   failed_.Await();
   EXPECT_TRUE(HasReason(error_, Reason::kMemoryUnsealed)) << error_;
+}
+
+// Rank 0 alone takes all rounds, and its trainer reads pieces.
+class LentRoundsTest : public RoundSourceTest {
+ protected:
+  LentRoundsTest() {
+    auto plan = std::make_shared<v1::ReadPlan>(*plan_);
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      auto& planned = *plan->mutable_rounds(static_cast<int>(round));
+      planned.clear_consumers();
+      planned.add_consumers(0);
+      auto* copy = plan->add_copies();
+      copy->set_round(round);
+      copy->set_source_offset(planned.reads(0).buffer_offset());
+      copy->set_element_bytes(kRoundBytes);
+      copy->set_target_offset(round * kRoundBytes);
+    }
+    plan_ = plan;
+    options_.lends_pieces = true;
+    options_.offers.offer_descriptor = [this](UniqueFd descriptor) {
+      descriptors_.push_back(std::move(descriptor));
+      return ++offered_;
+    };
+  }
+
+  // Reads a lent round as its trainer does.
+  PiecesRead ReadPieces(const LentRound& lent) {
+    PiecesRead read;
+    for (const RoundPiece& piece : lent.pieces) {
+      std::string bytes(piece.bytes(), 'x');
+      EXPECT_EQ(pread(descriptors_.at(0).get(), bytes.data(), bytes.size(),
+                      static_cast<off_t>(lent.files.at(0).begin + piece.offset)),
+                static_cast<ssize_t>(bytes.size()));
+      EXPECT_EQ(bytes, data_.substr(piece.target_offset, piece.bytes()));
+      read.checksums.push_back(Crc32c(bytes.data(), bytes.size()));
+    }
+    return read;
+  }
+  std::shared_ptr<const LentRound> AwaitLent(uint32_t round) {
+    const auto answer = Await(0, round, round);
+    answer->told.Await();
+    EXPECT_TRUE(answer->round.ok()) << answer->round.status();
+    return answer->round.ok() ? answer->round->lent : nullptr;
+  }
+  absl::StatusOr<bool> Check(uint32_t round, PiecesRead read) {
+    std::promise<absl::StatusOr<bool>> told;
+    source_->Check(round, std::move(read), [&](absl::StatusOr<bool> right) { told.set_value(std::move(right)); });
+    return told.get_future().get();
+  }
+
+  std::vector<UniqueFd> descriptors_;
+};
+
+TEST_F(LentRoundsTest, Check_EveryRoundIsReadRight_NoBufferIsUsed) {
+  Start();
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    const auto lent = AwaitLent(round);
+    ASSERT_NE(lent, nullptr);
+    EXPECT_TRUE(lent->files.at(0).may_wait);
+    EXPECT_FALSE(source_->progress().all_read);
+    EXPECT_EQ(Check(round, ReadPieces(*lent)).value(), true);
+    source_->Release(0, round + 1);
+  }
+  EXPECT_EQ(descriptors_.size(), 1u) << "one file";
+  EXPECT_TRUE(source_->progress().all_read);
+  EXPECT_EQ(source_->progress().bytes_done, kRounds * kRoundBytes);
+  EXPECT_EQ(source_->progress().storage_bytes, kRounds * kRoundBytes);
+  EXPECT_EQ(source_->progress().io_path, v1::IO_PATH_CACHED);
+  EXPECT_TRUE(HasReason(Check(0, {}).status(), Reason::kBadRequest)) << "it was checked";
+  source_->Stop(MakeError(Reason::kInterrupted, "over"));
+  EXPECT_EQ(withdrawn_, offered_);
+}
+
+TEST_F(LentRoundsTest, Check_TheTrainerCannotReadIt_ItAndAllLaterRoundsComeInBuffers) {
+  Start();
+  ASSERT_NE(AwaitLent(0), nullptr);
+  Await(0, 1, 0)->told.Await();  // it is lent, too
+  EXPECT_EQ(Check(0, {.checksums = {}, .refusal = "not there"}).value(), false);
+  for (uint32_t round : {0u, 2u, 3u}) {
+    const auto answer = Await(0, round, round);
+    answer->told.Await();
+    ASSERT_TRUE(answer->round.ok()) << answer->round.status();
+    ASSERT_EQ(answer->round->lent, nullptr) << round;
+    ExpectBytes(*answer->round, round);
+    if (round > 0) continue;
+    EXPECT_EQ(Check(1, ReadPieces(*AwaitLent(1))).value(), true);
+  }
+  EXPECT_EQ(source_->progress().bytes_done, kRounds * kRoundBytes);
+}
+
+TEST_F(LentRoundsTest, Check_TheTrainerHasOtherBytes_TheRoundComesInABuffer) {
+  Start();
+  PiecesRead read = ReadPieces(*AwaitLent(0));
+  read.checksums[0] ^= 1;
+  EXPECT_EQ(Check(0, read).value(), false);
+  const auto answer = Await(0, 0, 0);
+  answer->told.Await();
+  ASSERT_TRUE(answer->round.ok()) << answer->round.status();
+  ASSERT_EQ(answer->round->lent, nullptr);
+  ExpectBytes(*answer->round, 0);
+}
+
+TEST_F(LentRoundsTest, Check_TheFileIsDamaged_IsAnErrorThatNamesIt) {
+  {
+    std::fstream file(File(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(plan_->files(0).header_bytes() + 3));
+    file.put(static_cast<char>(~data_[3]));
+  }
+  Start();
+  const auto lent = AwaitLent(0);
+  ASSERT_NE(lent, nullptr);
+  PiecesRead read;
+  for (const RoundPiece& piece : lent->pieces) {
+    std::string bytes(piece.bytes(), 'x');
+    ASSERT_GT(pread(descriptors_.at(0).get(), bytes.data(), bytes.size(), static_cast<off_t>(piece.offset)), 0);
+    read.checksums.push_back(Crc32c(bytes.data(), bytes.size()));
+  }
+  const absl::StatusOr<bool> right = Check(0, read);
+  EXPECT_TRUE(HasReason(right.status(), Reason::kChecksumMismatch)) << right.status();
+  EXPECT_EQ(MetadataOf(right.status())["file"], File());
+}
+
+TEST_F(LentRoundsTest, Check_AnotherNumberOfChecksums_EndsTheLoad) {
+  Start();
+  ASSERT_NE(AwaitLent(0), nullptr);
+  EXPECT_TRUE(HasReason(Check(0, {.checksums = {1, 2, 3, 4, 5, 6, 7}, .refusal = ""}).status(), Reason::kBadRequest));
+}
+
+TEST_F(LentRoundsTest, Lend_AnotherRankTakesTheRound_ItComesInABuffer) {
+  auto plan = std::make_shared<v1::ReadPlan>(*plan_);
+  plan->mutable_rounds(0)->add_consumers(1);
+  plan_ = plan;
+  Start();
+  EXPECT_EQ(AwaitLent(0), nullptr);
+  EXPECT_NE(AwaitLent(1), nullptr) << "each round for itself";
+}
+
+TEST_F(LentRoundsTest, Lend_TheTrainerReadsNoPieces_ItComesInABuffer) {
+  options_.lends_pieces = false;
+  Start();
+  EXPECT_EQ(AwaitLent(0), nullptr);
+}
+
+TEST_F(LentRoundsTest, Stop_ACheckWaits_IsToldWhy) {
+  Start();
+  const auto lent = AwaitLent(0);
+  source_->Stop(MakeError(Reason::kTrainerLost, "given up"));
+  EXPECT_TRUE(HasReason(Check(0, ReadPieces(*lent)).status(), Reason::kTrainerLost));
 }
 
 }  // namespace

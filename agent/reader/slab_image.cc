@@ -2,6 +2,10 @@
 
 #include <cstring>
 
+#include "common/file/open_again.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
 namespace cairn {
 
 bool SlabImage::Copy(uint64_t offset, uint64_t bytes, char* to) {
@@ -16,6 +20,16 @@ bool SlabImage::Copy(uint64_t offset, uint64_t bytes, char* to) {
   MutexLock lock(mutex_);
   if (--copying_ == 0) changed_.NotifyAll();
   return true;
+}
+
+absl::StatusOr<UniqueFd> SlabImage::Share() {
+  std::shared_ptr<SharedMemory> slab;
+  {
+    MutexLock lock(mutex_);
+    slab = slab_;
+  }
+  if (slab == nullptr) return MakeError(Reason::kStorageError, "the staging buffer was given to another save");
+  return OpenAgainToRead(slab->fd());
 }
 
 void SlabImage::GiveUp() {

@@ -7,9 +7,11 @@
 #include <memory>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "agent/session/kept_save.h"
 #include "agent/staging/shared_memory.h"
 #include "common/base/mutex.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn {
 
@@ -22,6 +24,9 @@ class SlabImage {
   // Copies [offset, offset + bytes) of the slab. Returns false and copies nothing after GiveUp, or if the range is
   // outside of the slab. Callers should copy in small parts, because GiveUp waits for a running copy.
   bool Copy(uint64_t offset, uint64_t bytes, char* to);
+  // Returns a descriptor by which another process reads the slab. After GiveUp it reads what is written there then.
+  // UNAVAILABLE (STORAGE_ERROR): the slab was given up, or the process has no descriptor left.
+  absl::StatusOr<UniqueFd> Share();
   // Makes later copies fail, waits for running ones, and releases the slab's memory.
   void GiveUp();
 

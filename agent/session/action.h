@@ -98,6 +98,8 @@ struct StartRead {
   // are not, or is empty if none was there.
   KeptSavePtr kept = nullptr;
   std::string kept_refusal = {};
+  // The trainer can read parts of files itself (BeginLoadRequest).
+  bool reads_pieces = false;
 };
 // The trainer has copied its source of a reshard: it may be lent.
 struct LendSource {

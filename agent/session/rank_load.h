@@ -103,6 +103,8 @@ class RankLoad {
   const SaveImagePtr& source_image() const { return source_image_; }
   bool has_source_memory() const { return source_memory_.has_value(); }
   const KeptSavePtr& kept() const { return kept_; }
+  // The trainer can read parts of files itself.
+  bool reads_pieces() const { return reads_pieces_; }
   const v1::LoadOrder& order() const { return order_; }
   // The other ranks that the part of the plan names as sources.
   const std::vector<uint32_t>& sources() const { return sources_; }
@@ -124,6 +126,7 @@ class RankLoad {
   // Says what the slab still held when the trainer called. When the plan has come, it is decided anew whether the slab
   // is used.
   KeptSavePtr kept_;
+  bool reads_pieces_ = false;
   v1::Phase::Value phase_ = v1::Phase::PLANNING;
   v1::LoadOrder order_;
   // This rank's part of the plan when it has come.

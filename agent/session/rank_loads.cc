@@ -230,6 +230,7 @@ void RankLoads::StartReading(RankLoad& load) {
   if (!peers.has_value()) return;
   load.StartReading(std::move(source_image));
   action::StartRead start = {load.number(), load.plan(), order, *std::move(peers), load.source_image()};
+  start.reads_pieces = load.reads_pieces();
   if (load.source_layout() == nullptr) TakeKept(load, start);
   context_.Do(std::move(start));
   context_.Changed();

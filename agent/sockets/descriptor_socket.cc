@@ -128,9 +128,18 @@ DescriptorSocket::~DescriptorSocket() {
 absl::StatusOr<uint64_t> DescriptorSocket::Offer(std::shared_ptr<SharedMemory> memory, bool read_only) {
   Offered offered;
   if (read_only) {
-    CAIRN_ASSIGN_OR_RETURN(offered.read_only, memory->OpenReadOnly());
+    CAIRN_ASSIGN_OR_RETURN(offered.own, memory->OpenReadOnly());
   }
   offered.memory = std::move(memory);
+  const uint64_t id = RandomId();
+  MutexLock lock(mutex_);
+  offered_.emplace(id, std::move(offered));
+  return id;
+}
+
+uint64_t DescriptorSocket::OfferDescriptor(UniqueFd descriptor) {
+  Offered offered;
+  offered.own = std::move(descriptor);
   const uint64_t id = RandomId();
   MutexLock lock(mutex_);
   offered_.emplace(id, std::move(offered));

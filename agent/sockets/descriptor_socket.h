@@ -48,6 +48,8 @@ class DescriptorSocket {
   // Offers memory and returns its id. If `read_only`, receivers can only read the memory, and it is sealed first
   // (SharedMemory::OpenReadOnly), so that no process can map it writable later. Else receivers can write it.
   absl::StatusOr<uint64_t> Offer(std::shared_ptr<SharedMemory> memory, bool read_only);
+  // Offers a descriptor as it is, and returns its id.
+  uint64_t OfferDescriptor(UniqueFd descriptor);
   // Ends an offer. Processes that already have the descriptor keep it.
   void Withdraw(uint64_t id);
 
@@ -62,9 +64,9 @@ class DescriptorSocket {
 
  private:
   struct Offered {
-    std::shared_ptr<SharedMemory> memory;
-    UniqueFd read_only;
-    int fd() const { return read_only.valid() ? read_only.get() : memory->fd(); }
+    std::shared_ptr<SharedMemory> memory;  // null for a descriptor that was offered as it is
+    UniqueFd own;                          // that one, or one by which the memory can only be read
+    int fd() const { return own.valid() ? own.get() : memory->fd(); }
   };
 
   struct Awaited {

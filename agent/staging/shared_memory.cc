@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
+#include "common/file/open_again.h"
 #include "common/file/retry.h"
 #include "common/process/log.h"
 #include "common/process/quantity.h"
@@ -122,10 +123,7 @@ absl::StatusOr<UniqueFd> SharedMemory::OpenReadOnly() const {
                      {{"errno", absl::StrCat(errno)}});
   }
   (void)fchmod(fd_.get(), 0400);  // shows people that the memory is read-only
-  const std::string path = absl::StrCat("/proc/self/fd/", fd_.get());
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoError(errno, "open", path);
-  return fd;
+  return OpenAgainToRead(fd_.get());
 }
 
 }  // namespace cairn

@@ -9,7 +9,9 @@
 
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/trainer_service/local_server.h"
+#include "common/base/crc32c.h"
 #include "common/base/random_id.h"
+#include "common/file/unique_fd.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -134,6 +136,7 @@ absl::StatusOr<v1::BeginLoadResponse> FakeTrainer::BeginLoad(const RankLayout& l
   request.mutable_layout()->set_digest(layout.digest);
   request.mutable_layout()->set_layout(layout.bytes);
   request.set_strict(true);
+  request.set_reads_pieces(reads_pieces_);
   request.mutable_max_wait()->set_seconds(5);
   while (true) {
     grpc::ClientContext context;
@@ -162,6 +165,28 @@ void RunCopy(const v1::Copy& copy, const char* source, char* target) {
   }
 }
 
+absl::Status FakeTrainer::ReadPieces(const v1::LoadBatch& batch, std::vector<std::string>& targets,
+                                     v1::ReadBatch& read) {
+  std::vector<UniqueFd> files;
+  for (const v1::PieceFile& file : batch.files()) {
+    CAIRN_ASSIGN_OR_RETURN(files.emplace_back(), ReceiveDescriptor(file.file().descriptor_socket(),
+                                                                   file.file().descriptor_id(), geteuid()));
+  }
+  read.set_batch(batch.batch());
+  pieces_ += static_cast<uint64_t>(batch.pieces_size());
+  for (const v1::FilePiece& piece : batch.pieces()) {
+    char* const target = targets.at(piece.target()).data() + piece.target_offset();
+    if (pread(files.at(piece.file()).get(), target, piece.bytes(), static_cast<off_t>(piece.offset())) !=
+        static_cast<ssize_t>(piece.bytes())) {
+      read.set_refusal("a piece could not be read");
+      read.clear_checksums();
+      return absl::OkStatus();
+    }
+    read.add_checksums(Crc32c(target, piece.bytes()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FakeTrainer::Receive(uint64_t number, std::vector<std::string>& targets) {
   v1::ReceiveLoadRequest request;
   request.set_trainer_incarnation(incarnation_);
@@ -174,7 +199,12 @@ absl::Status FakeTrainer::Receive(uint64_t number, std::vector<std::string>& tar
     v1::ReceiveLoadResponse response;
     CAIRN_RETURN_IF_ERROR(Check(stub_->ReceiveLoad(&context, request, &response)));
     request.clear_released_batches();
+    request.clear_read_batches();
     for (const v1::LoadBatch& batch : response.batches()) {
+      if (batch.pieces_size() > 0) {
+        CAIRN_RETURN_IF_ERROR(ReadPieces(batch, targets, *request.add_read_batches()));
+        continue;
+      }
       const auto opened = Mapping::Open(batch.buffer(), false);
       if (!opened.ok()) {  // its agent has ended the load: ours is about to hear why
         for (int i = 0; i < 3; ++i) {
@@ -190,7 +220,7 @@ absl::Status FakeTrainer::Receive(uint64_t number, std::vector<std::string>& tar
       for (const v1::Copy& copy : batch.copies()) RunCopy(copy, buffer->data(), targets.at(copy.target()).data());
       request.add_released_batches(batch.batch());
     }
-    if (response.complete() && request.released_batches_size() == 0) return absl::OkStatus();
+    if (response.complete() && response.batches_size() == 0) return absl::OkStatus();
   }
 }
 

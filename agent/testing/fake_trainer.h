@@ -52,14 +52,21 @@ class FakeTrainer {
   uint64_t incarnation() const { return incarnation_; }
   // Returns how many different buffers the last Receive mapped, by descriptor socket.
   const std::map<std::string, int>& sources() const { return sources_; }
+  // Whether later loads may give it pieces of files, and how many it has read.
+  void ReadsPieces(bool reads) { reads_pieces_ = reads; }
+  uint64_t pieces() const { return pieces_; }
 
  private:
+  absl::Status ReadPieces(const v1::LoadBatch& batch, std::vector<std::string>& targets, v1::ReadBatch& read);
+
   const uint64_t incarnation_;
   const std::unique_ptr<v1::LocalAgentService::Stub> stub_;
   v1::AttachResponse attached_;
   std::unique_ptr<Mapping> slab_;
   uint64_t slab_id_ = 0;
   std::map<std::string, int> sources_;
+  bool reads_pieces_ = false;
+  uint64_t pieces_ = 0;
 };
 
 // A copy as the trainer does it; for checks elsewhere too.

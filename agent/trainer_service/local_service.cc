@@ -203,6 +203,7 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
   grpc::ServerUnaryReactor* reactor = call->reactor();
   // The load's plan has just come. The trainer calls again, and then the load has a consumer.
   if (!begun) return reactor;
+  for (const v1::ReadBatch& read : request->read_batches()) load->consumer->TakeRead(read);
   load->consumer->Receive({request->released_batches().begin(), request->released_batches().end()},
                           [call, response, look](absl::StatusOr<LoadConsumer::Received>& now) {
                             // If the load was ended by another rank or the coordinator, returns their reason.

@@ -43,6 +43,30 @@ uint64_t ConsumerLedger::AddMapped(size_t source, uint32_t round, v1::LoadBatch 
   return AddReady({.source = source, .round = round, .mapped = true}, std::move(batch));
 }
 
+void ConsumerLedger::AddLent(size_t source, uint32_t round, v1::LoadBatch batch, std::vector<v1::Copy> copies) {
+  ++unread_;
+  ++to_come_;  // AddReady takes it for one that has come
+  AddReady({.source = source, .round = round, .lent = true, .copies = std::move(copies)}, std::move(batch));
+}
+
+std::optional<ConsumerLedger::Place> ConsumerLedger::TakeRead(uint64_t batch) {
+  const auto found = out_.find(batch);
+  if (found == out_.end() || !found->second.lent || std::exchange(found->second.read, true)) return std::nullopt;
+  return Place{found->second.source, found->second.round};
+}
+
+void ConsumerLedger::AcceptRead(uint64_t batch) {
+  const auto accepted = out_.extract(batch);
+  sources_[accepted.mapped().source].held.erase(accepted.mapped().round);
+  --unread_;
+  --to_come_;
+}
+
+std::vector<v1::Copy> ConsumerLedger::RefuseRead(uint64_t batch) {
+  --unread_;
+  return std::move(out_.extract(batch).mapped().copies);
+}
+
 uint64_t ConsumerLedger::largest_window() const { return std::max<uint64_t>(window_bytes_ / 2, uint64_t{1} << 20); }
 
 void ConsumerLedger::ExpectWindows(size_t source, uint32_t round, size_t windows) {
@@ -63,11 +87,11 @@ ConsumerLedger::Filled ConsumerLedger::AddFilled(size_t source, uint32_t round, 
   return filled;
 }
 
-uint64_t ConsumerLedger::AddReady(const Batch& where, v1::LoadBatch batch) {
+uint64_t ConsumerLedger::AddReady(Batch where, v1::LoadBatch batch) {
   const uint64_t number = next_batch_++;
   batch.set_batch(number);
   ready_.push_back(std::move(batch));
-  out_.emplace(number, where);
+  out_.emplace(number, std::move(where));
   --to_come_;
   return number;
 }
@@ -86,8 +110,9 @@ void ConsumerLedger::PutBack(std::vector<v1::LoadBatch> batches) {
 }
 
 std::optional<size_t> ConsumerLedger::Release(uint64_t batch) {
-  const auto released = out_.extract(batch);
-  if (released.empty()) return std::nullopt;
+  const auto found = out_.find(batch);
+  if (found == out_.end() || found->second.lent) return std::nullopt;
+  const auto released = out_.extract(found);
   const Batch& was = released.mapped();
   if (!was.mapped) {
     windows_out_ -= was.window_bytes;

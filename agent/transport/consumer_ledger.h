@@ -43,6 +43,23 @@ class ConsumerLedger {
   // batch.
   uint64_t AddMapped(size_t source, uint32_t round, v1::LoadBatch batch);
 
+  // Makes a round that came into one batch of pieces, which the trainer reads itself. It stays to come until the trainer
+  // has read it right. Until then the ledger keeps the round's copies.
+  void AddLent(size_t source, uint32_t round, v1::LoadBatch batch, std::vector<v1::Copy> copies);
+  // Takes what the trainer says of a batch of pieces. Returns where it came from; nothing if the number is not that of
+  // such a batch, or if the trainer has said it before.
+  struct Place {
+    size_t source = 0;
+    uint32_t round = 0;
+  };
+  std::optional<Place> TakeRead(uint64_t batch);
+  // Says that the batch was read right: it is released, and the source is to be told ReleasedBelow.
+  void AcceptRead(uint64_t batch);
+  // Says that it was not: there is no such batch, and the round is to be asked for once more. Returns its copies.
+  std::vector<v1::Copy> RefuseRead(uint64_t batch);
+  // Returns how many batches of pieces are not known to be right.
+  size_t unread() const { return unread_; }
+
   // Returns the size of the largest window that a round is cut into, so that one is filled while another is copied.
   uint64_t largest_window() const;
   // Makes a round that came into `windows` (> 0) batches, each of which lies in a window of this agent.
@@ -88,9 +105,12 @@ class ConsumerLedger {
     uint32_t round = 0;
     bool mapped = false;  // it lies in the source's buffer
     uint64_t window_bytes = 0;
+    bool lent = false;  // the trainer reads its pieces; it is not counted as come
+    bool read = false;  // the trainer has said what it read
+    std::vector<v1::Copy> copies = {};
   };
 
-  uint64_t AddReady(const Batch& where, v1::LoadBatch batch);
+  uint64_t AddReady(Batch where, v1::LoadBatch batch);
 
   const uint64_t window_bytes_;
   std::vector<Source> sources_;
@@ -99,6 +119,7 @@ class ConsumerLedger {
   std::map<uint64_t, Batch> out_;    // those that are ready, or given and not released, by number
   uint64_t next_batch_ = 1;
   uint64_t windows_out_ = 0;  // bytes
+  size_t unread_ = 0;
 };
 
 }  // namespace cairn

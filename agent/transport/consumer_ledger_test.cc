@@ -181,5 +181,51 @@ TEST(ConsumerLedgerTest, DropReady_GivenAndReadyBatches_AreReleasedAndGivenToNob
   EXPECT_FALSE(ledger.TakeReady().has_value());
 }
 
+TEST(ConsumerLedgerTest, AcceptRead_ALentRound_IsToComeUntilItIsReadRight) {
+  ConsumerLedger ledger(Plan({{1, 0}, {1, 1}}), kWindowBytes);
+  ledger.AddLent(0, 0, {}, *ledger.TakeRound(0, 0));
+  ledger.AddLent(0, 1, {}, *ledger.TakeRound(0, 1));
+  const auto received = ledger.TakeReady();
+  ASSERT_TRUE(received.has_value());
+  EXPECT_EQ(Numbers(*received), (std::vector<uint64_t>{1, 2}));
+  EXPECT_FALSE(received->complete);
+  EXPECT_EQ(ledger.unread(), 2u);
+  EXPECT_EQ(ledger.Release(1), std::nullopt) << "only what it read counts";
+  EXPECT_EQ(ledger.ReleasedBelow(0), 0u);
+  EXPECT_EQ(ledger.TakeRead(1)->round, 0u);
+  EXPECT_FALSE(ledger.TakeRead(1).has_value()) << "said before";
+  EXPECT_FALSE(ledger.TakeRead(3).has_value()) << "no batch";
+  ledger.AcceptRead(1);
+  EXPECT_EQ(ledger.ReleasedBelow(0), 1u);
+  EXPECT_FALSE(ledger.TakeReady().has_value());
+  ASSERT_TRUE(ledger.TakeRead(2).has_value());
+  ledger.AcceptRead(2);
+  EXPECT_EQ(ledger.unread(), 0u);
+  EXPECT_TRUE(ledger.TakeReady()->complete);
+}
+
+TEST(ConsumerLedgerTest, RefuseRead_ALentRound_ComesOnceMore) {
+  ConsumerLedger ledger(Plan({{1, 0}}), kWindowBytes);
+  ledger.AddLent(0, 0, {}, *ledger.TakeRound(0, 0));
+  ASSERT_TRUE(ledger.TakeReady().has_value());
+  ASSERT_TRUE(ledger.TakeRead(1).has_value());
+  EXPECT_EQ(ledger.RefuseRead(1).size(), 1u);
+  EXPECT_EQ(ledger.ReleasedBelow(0), 0u) << "its bytes are still needed";
+  EXPECT_FALSE(ledger.TakeReady().has_value());
+  EXPECT_EQ(ledger.AddMapped(0, 0, {}), 2u);
+  const auto again = ledger.TakeReady();
+  EXPECT_EQ(Numbers(*again), std::vector<uint64_t>{2});
+  EXPECT_TRUE(again->complete);
+  EXPECT_EQ(ledger.Release(2), 0u);
+  EXPECT_EQ(ledger.ReleasedBelow(0), 1u);
+}
+
+TEST(ConsumerLedgerTest, TakeRead_ABatchOfABuffer_IsNone) {
+  ConsumerLedger ledger(Plan({{1, 0}}), kWindowBytes);
+  ledger.TakeRound(0, 0);
+  const uint64_t mapped = ledger.AddMapped(0, 0, {});
+  EXPECT_FALSE(ledger.TakeRead(mapped).has_value());
+}
+
 }  // namespace
 }  // namespace cairn

@@ -22,12 +22,12 @@ absl::Status CheckSources(const std::vector<v1::Copy>& copies, uint64_t buffer_b
 }
 
 void Describe(uint32_t rank, const DescriptorSource& socket, uint64_t descriptor_id, uint64_t bytes,
-              v1::LoadBatch& batch) {
-  batch.mutable_buffer()->set_descriptor_id(descriptor_id);
-  batch.mutable_buffer()->set_bytes(bytes);
-  batch.mutable_buffer()->set_descriptor_socket(socket.path);
-  batch.mutable_buffer()->set_agent_incarnation(socket.incarnation);
-  batch.mutable_buffer()->set_agent_rank(rank);
+              v1::SlabReference& memory) {
+  memory.set_descriptor_id(descriptor_id);
+  memory.set_bytes(bytes);
+  memory.set_descriptor_socket(socket.path);
+  memory.set_agent_incarnation(socket.incarnation);
+  memory.set_agent_rank(rank);
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<HeldWindow>> LoadConsumer::TakeHeld(uint64_t window_b
 void LoadConsumer::HandOutHeld(const HeldWindow& held, uint64_t memory_id, uint64_t memory_bytes, uint64_t offset,
                                std::function<void()> released) {
   v1::LoadBatch batch;
-  Describe(options_.rank, options_.socket, memory_id, memory_bytes, batch);
+  Describe(options_.rank, options_.socket, memory_id, memory_bytes, *batch.mutable_buffer());
   for (const v1::Copy& copy : held.window.copies.copies) {
     *batch.add_copies() = PackedCopy(copy, offset);
     offset += *CopyBytes(copy);
@@ -151,15 +151,89 @@ void LoadConsumer::AwaitNext(size_t source) {
     released_below = ledger_.ReleasedBelow(source);
   }
   if (!round.has_value()) return;
-  const auto done = [this, source, round = *round](const auto& arrived) {
-    if (!arrived.ok()) return Fail(arrived.status());
-    OnRound(source, round, {arrived->descriptor_id, arrived->bytes});
-  };
   if (local(source)) {
-    own_->Await(options_.rank, *round, released_below, done);
+    own_->Await(options_.rank, *round, released_below,
+                [this, source, round = *round](const absl::StatusOr<RoundBuffer>& arrived) {
+                  if (!arrived.ok()) return Fail(arrived.status());
+                  if (arrived->lent != nullptr) return OnLentRound(source, round, *arrived->lent);
+                  OnRound(source, round, {arrived->descriptor_id, arrived->bytes});
+                });
   } else {
-    sources_[source].fetcher->Await(*round, released_below, done);
+    sources_[source].fetcher->Await(*round, released_below,
+                                    [this, source, round = *round](const absl::StatusOr<SourceRound>& arrived) {
+                                      if (!arrived.ok()) return Fail(arrived.status());
+                                      OnRound(source, round, *arrived);
+                                    });
   }
+}
+
+void LoadConsumer::OnLentRound(size_t source, uint32_t round, const LentRound& lent) {
+  v1::LoadBatch batch;
+  std::map<uint32_t, uint32_t> positions;  // of a file's number in the batch
+  for (const LentRound::File& file : lent.files) {
+    positions.emplace(file.file, static_cast<uint32_t>(batch.files_size()));
+    v1::PieceFile& described = *batch.add_files();
+    Describe(options_.rank, options_.socket, file.descriptor_id, 0, *described.mutable_file());
+    described.set_may_wait(file.may_wait);
+  }
+  for (const RoundPiece& piece : lent.pieces) {
+    const uint32_t position = positions.at(piece.file);
+    v1::FilePiece& described = *batch.add_pieces();
+    described.set_file(position);
+    described.set_offset(lent.files[position].begin + piece.offset);
+    described.set_bytes(piece.bytes());
+    described.set_target(piece.target);
+    described.set_target_offset(piece.target_offset);
+  }
+  {
+    MutexLock lock(mutex_);
+    if (!ended_.ok()) return;
+    std::optional<std::vector<v1::Copy>> copies = ledger_.TakeRound(source, round);
+    if (!copies.has_value()) return;
+    ledger_.AddLent(source, round, std::move(batch), *std::move(copies));
+  }
+  Answer();
+  AwaitNext(source);
+}
+
+void LoadConsumer::TakeRead(const v1::ReadBatch& read) {
+  std::optional<ConsumerLedger::Place> place;
+  {
+    MutexLock lock(mutex_);
+    if (!ended_.ok()) return;
+    place = ledger_.TakeRead(read.batch());
+  }
+  if (!place.has_value()) return;
+  own_->Check(place->round, {{read.checksums().begin(), read.checksums().end()}, read.refusal()},
+              [this, batch = read.batch(), place = *place](const absl::StatusOr<bool>& right) {
+                OnChecked(batch, place, right);
+              });
+}
+
+void LoadConsumer::OnChecked(uint64_t batch, ConsumerLedger::Place place, const absl::StatusOr<bool>& right) {
+  if (!right.ok()) return Fail(right.status());
+  std::vector<v1::Copy> copies;
+  uint32_t released_below = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!ended_.ok()) return;
+    if (*right) {
+      ledger_.AcceptRead(batch);
+    } else {
+      copies = ledger_.RefuseRead(batch);
+    }
+    released_below = ledger_.ReleasedBelow(place.source);
+  }
+  if (*right) {
+    own_->Release(options_.rank, released_below);
+    return Answer();
+  }
+  own_->Await(options_.rank, place.round, released_below,
+              [this, place, copies = std::move(copies)](const absl::StatusOr<RoundBuffer>& arrived) {
+                if (!arrived.ok()) return Fail(arrived.status());
+                if (const absl::Status inside = CheckSources(copies, arrived->bytes); !inside.ok()) return Fail(inside);
+                HandOutMapped(place.source, place.round, {arrived->descriptor_id, arrived->bytes}, copies);
+              });
 }
 
 // Asks for the next round only when this one has been handed out: what comes after an error is not asked for.
@@ -183,7 +257,8 @@ void LoadConsumer::OnRound(size_t source, uint32_t round, const SourceRound& arr
 void LoadConsumer::HandOutMapped(size_t source, uint32_t round, const SourceRound& arrived,
                                  std::vector<v1::Copy> copies) {
   v1::LoadBatch batch;
-  Describe(sources_[source].rank, sources_[source].socket, arrived.descriptor_id, arrived.bytes, batch);
+  Describe(sources_[source].rank, sources_[source].socket, arrived.descriptor_id, arrived.bytes,
+           *batch.mutable_buffer());
   for (v1::Copy& copy : copies) *batch.add_copies() = std::move(copy);
   {
     MutexLock lock(mutex_);
@@ -246,7 +321,7 @@ absl::StatusOr<LoadConsumer::Window> LoadConsumer::FillWindow(size_t source, uin
 
 bool LoadConsumer::HandOutFilled(size_t source, uint32_t round, const CopyWindow& part, Window window) {
   v1::LoadBatch batch;
-  Describe(options_.rank, options_.socket, window.id, window.memory->bytes(), batch);
+  Describe(options_.rank, options_.socket, window.id, window.memory->bytes(), *batch.mutable_buffer());
   uint64_t offset = 0;
   for (const v1::Copy& copy : part.copies) {
     *batch.add_copies() = PackedCopy(copy, offset);
@@ -306,10 +381,17 @@ void LoadConsumer::Receive(const std::vector<uint64_t>& released, Done done) {
 
 void LoadConsumer::ReleaseAll() {
   std::vector<size_t> sources;
+  size_t unread = 0;
   {
     MutexLock lock(mutex_);
     if (!ended_.ok()) return;
+    unread = ledger_.unread();
     for (const uint64_t batch : ledger_.DropReady()) TakeBack(batch, sources);
+  }
+  if (unread > 0) {
+    return Fail(MakeError(Reason::kBadRequest, absl::StrCat("the trainer of rank ", options_.rank,
+                                                            " ends a load of which it has not read ", unread,
+                                                            " batches of pieces")));
   }
   SendReleases(sources);
   if (options_.on_released) options_.on_released();

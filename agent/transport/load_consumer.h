@@ -93,6 +93,8 @@ class LoadConsumer {
   // the error of the load. Batches of an answer that was not got are given to the next call. One call waits at a time:
   // one that still waits is answered with no batch.
   void Receive(const std::vector<uint64_t>& released, Done done);
+  // Takes what the trainer says of a batch of pieces. If it is not right, the bytes come in another batch.
+  void TakeRead(const v1::ReadBatch& read);
   // The trainer has copied all batches.
   void ReleaseAll();
 
@@ -121,6 +123,9 @@ class LoadConsumer {
   // Asks the source for its next round.
   void AwaitNext(size_t source);
   void OnRound(size_t source, uint32_t round, const SourceRound& arrived);
+  // Hands out a round of this rank that the trainer reads itself.
+  void OnLentRound(size_t source, uint32_t round, const LentRound& lent);
+  void OnChecked(uint64_t batch, ConsumerLedger::Place place, const absl::StatusOr<bool>& right);
   void HandOutMapped(size_t source, uint32_t round, const SourceRound& arrived, std::vector<v1::Copy> copies);
   absl::Status PostFetches(size_t source, uint32_t round, const std::vector<v1::Copy>& copies);
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/status/reason.h"
+
 namespace cairn {
 namespace {
 
@@ -121,6 +123,127 @@ TEST_F(LoadConsumerTest, Stop_ACallWaits_IsToldWhy) {
   consumer_->Stop(absl::DataLossError("the file is torn"));
   ASSERT_TRUE(waits->has_value());
   EXPECT_EQ((*waits)->status().message(), "the file is torn");
+}
+
+// Rounds of this rank that it reads itself. What it says of them is kept until the test answers.
+class LentRounds final : public ByteServer {
+ public:
+  uint64_t Await(uint32_t, uint32_t round, uint32_t, Done done) override {
+    RoundBuffer buffer{.descriptor_id = 50 + round, .bytes = 4096, .memory = nullptr};
+    if (!in_buffers_) {
+      LentRound lent;
+      lent.files = {{.file = 7, .descriptor_id = 9, .begin = 100, .may_wait = true}};
+      lent.pieces = {{.file = 7, .offset = 20, .target = 0, .target_offset = 5, .fragment = {.bytes = 1024}}};
+      buffer.lent = std::make_shared<LentRound>(lent);
+    }
+    done(std::move(buffer));
+    return 0;
+  }
+  void Forget(uint64_t) override {}
+  void Release(uint32_t, uint32_t released_below) override { released_below_ = released_below; }
+  void Check(uint32_t round, PiecesRead read, Checked done) override {
+    checks_.push_back({round, std::move(read), std::move(done)});
+  }
+  void Stop(const absl::Status&) override {}
+  Progress progress() override { return {}; }
+
+  struct Said {
+    uint32_t round;
+    PiecesRead read;
+    Checked done;
+  };
+  bool in_buffers_ = false;
+  uint32_t released_below_ = 0;
+  std::vector<Said> checks_;
+};
+
+class LentConsumerTest : public LoadConsumerTest {
+ protected:
+  LentConsumerTest() {
+    LoadConsumerOptions options;
+    options.on_error = [this](const absl::Status& error) { error_ = error; };
+    consumer_ = std::make_unique<LoadConsumer>(plan_, PeerMap(), lent_, pool_, std::move(options));
+  }
+  void TakeRead(uint64_t batch, uint32_t checksum) {
+    v1::ReadBatch read;
+    read.set_batch(batch);
+    read.add_checksums(checksum);
+    consumer_->TakeRead(read);
+  }
+
+  const std::shared_ptr<LentRounds> lent_ = std::make_shared<LentRounds>();
+  absl::Status error_;
+};
+
+TEST_F(LentConsumerTest, Receive_ALentRound_NamesFilesAndPieces) {
+  consumer_->Start();
+  const auto answer = Receive({});
+  ASSERT_TRUE(answer->has_value() && (*answer)->ok());
+  ASSERT_EQ((*answer)->value().batches.size(), 2u);
+  const v1::LoadBatch& batch = (*answer)->value().batches[0];
+  EXPECT_EQ(batch.files(0).file().descriptor_id(), 9u);
+  EXPECT_TRUE(batch.files(0).may_wait());
+  EXPECT_EQ(batch.pieces(0).offset(), 120u) << "behind the descriptor";
+  EXPECT_EQ(batch.pieces(0).bytes(), 1024u);
+  EXPECT_EQ(batch.pieces(0).target_offset(), 5u);
+  EXPECT_FALSE(batch.has_buffer());
+  EXPECT_FALSE((*answer)->value().complete);
+}
+
+TEST_F(LentConsumerTest, TakeRead_AllAreRight_TheLoadIsComplete) {
+  consumer_->Start();
+  Receive({});
+  TakeRead(1, 11);
+  TakeRead(1, 12);  // a call that was repeated
+  ASSERT_EQ(lent_->checks_.size(), 1u);
+  EXPECT_EQ(lent_->checks_[0].read.checksums, std::vector<uint32_t>{11});
+  const auto waits = Receive({1});
+  EXPECT_FALSE(waits->has_value());
+  lent_->checks_[0].done(true);
+  EXPECT_EQ(lent_->released_below_, 1u);
+  EXPECT_FALSE(waits->has_value());
+  TakeRead(2, 13);
+  lent_->checks_[1].done(true);
+  ASSERT_TRUE(waits->has_value());
+  EXPECT_TRUE((*waits)->value().complete);
+  EXPECT_EQ(lent_->released_below_, 2u);
+  consumer_->ReleaseAll();
+  EXPECT_TRUE(error_.ok()) << error_;
+}
+
+TEST_F(LentConsumerTest, TakeRead_OneIsWrong_ComesOutOfABuffer) {
+  consumer_->Start();
+  Receive({});
+  TakeRead(1, 11);
+  TakeRead(2, 12);
+  lent_->in_buffers_ = true;
+  lent_->checks_[0].done(false);
+  lent_->checks_[1].done(true);
+  const auto again = Receive({});
+  EXPECT_EQ(Numbers(*again), std::vector<uint64_t>{3});
+  const v1::LoadBatch& batch = (*again)->value().batches[0];
+  EXPECT_EQ(batch.buffer().descriptor_id(), 50u);
+  EXPECT_EQ(batch.copies_size(), 1);
+  EXPECT_TRUE((*again)->value().complete);
+  EXPECT_EQ(lent_->released_below_, 0u);
+  Receive({3});
+  EXPECT_EQ(lent_->released_below_, 2u);
+}
+
+TEST_F(LentConsumerTest, TakeRead_TheFileIsDamaged_TheLoadFails) {
+  consumer_->Start();
+  Receive({});
+  TakeRead(1, 11);
+  lent_->checks_[0].done(absl::DataLossError("the file is torn"));
+  EXPECT_EQ(error_.message(), "the file is torn");
+  EXPECT_EQ((*Receive({}))->status().message(), "the file is torn");
+}
+
+TEST_F(LentConsumerTest, ReleaseAll_ABatchIsNotRead_TheLoadFails) {
+  consumer_->Start();
+  Receive({});
+  consumer_->ReleaseAll();
+  EXPECT_TRUE(HasReason(error_, Reason::kBadRequest)) << error_;
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
+#include "common/file/open_again.h"
 #include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/page_size.h"
@@ -170,6 +171,12 @@ PosixFile::Way PosixFile::Begin(uint64_t offset, uint64_t size) {
                   static_cast<off_t>(std::min(kFetchBytes, offset + size - at)), POSIX_FADV_WILLNEED);
   }
   return Way::kBuffered;
+}
+
+absl::StatusOr<UniqueFd> PosixFile::Share() const {
+  auto shared = OpenAgainToRead(buffered_.get());
+  if (!shared.ok()) return Annotate(shared.status(), path());
+  return shared;
 }
 
 absl::Status PosixFile::WrittenAnew() const {

@@ -11,6 +11,10 @@ absl::Status StoredFile::Read(uint64_t offset, uint64_t size, char* to, bool in_
   return Read(cache_ == Cache::kUse ? Way::kBuffered : Begin(offset, size), offset, size, to, in_place);
 }
 
+absl::StatusOr<UniqueFd> StoredFile::Share() const {
+  return MakeError(Reason::kUnsupported, absl::StrCat(path(), " has no descriptor"), {{"file", path()}});
+}
+
 absl::StatusOr<std::string> ReadPart(StoredFile& file, uint64_t offset, uint64_t size) {
   std::string bytes(size, '\0');
   CAIRN_RETURN_IF_ERROR(file.Read(offset, size, bytes.data()));

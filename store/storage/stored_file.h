@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn {
 
@@ -74,6 +75,11 @@ class StoredFile {
   // (FILE_TRUNCATED): the file ends before the range does; (BAD_FOREIGN_FILE): the file was written anew
   // (OpenOptions::modified_ns). UNAVAILABLE (STORAGE_ERROR) and others of storage.
   virtual absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) = 0;
+  // Returns whether other processes of this machine find in the page cache what is read through it here, if they get a
+  // descriptor by Share.
+  virtual bool shares_page_cache() const { return false; }
+  // Returns a descriptor to read from, which has nothing in common with this object's. Fails as a read of storage does.
+  virtual absl::StatusOr<UniqueFd> Share() const;
   // Reads a range without a call of Begin.
   absl::Status Read(uint64_t offset, uint64_t size, char* to, bool in_place = false);
 

@@ -13,7 +13,7 @@ import numpy
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 
-_INTERFACE_VERSION = 9
+_INTERFACE_VERSION = 10
 # These are the columns of a row of the copies' table, as in struct CairnCopy.
 SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
     range(10)
@@ -36,6 +36,8 @@ def _load() -> ctypes.CDLL:
     library.cairn_checksum.restype = number
     library.cairn_fingerprint.argtypes = [pointer, number, pointer, number, pointer, pointer]
     library.cairn_fingerprint.restype = number
+    library.cairn_read_pieces.argtypes = [pointer, number, number, pointer, pointer]
+    library.cairn_read_pieces.restype = number
     library.cairn_store_then_load.argtypes = [pointer, ctypes.c_uint64, pointer]
     library.cairn_store_then_load.restype = ctypes.c_uint64
     library.cairn_torch_value.argtypes = [pointer, number, ctypes.c_char_p, pointer, pointer]
@@ -61,6 +63,7 @@ def copy_threads() -> int:
 
 
 _COLUMNS = 10
+_PIECE_COLUMNS = 7  # as in struct CairnPiece
 
 
 class CopyList:
@@ -142,6 +145,36 @@ class CopyList:
         if bad >= 0:
             raise Error("INTERNAL", f"a checksum's source is not valid: {rows[bad].tolist()}")
         return [int(value) for value in result]
+
+
+class PieceList:
+    """Pieces of files that are read together, straight into arrays. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._rows = array.array("q")
+
+    def add(self, descriptor: int, may_wait: bool, offset: int, size: int, target: int, target_bytes: int,
+            target_offset: int) -> None:
+        """Adds a piece (see struct CairnPiece). `target` is an address; descriptor and memory must stay."""
+        self._rows.extend((descriptor, may_wait, offset, size, target, target_bytes, target_offset))
+
+    def read(self) -> tuple[list[int], str]:
+        """Reads the pieces. Returns the CRC32C of each as it stands in its target, and "".
+
+        If a piece cannot be read, returns an empty list, and why. Targets may be overwritten then.
+        """
+        count = len(self._rows) // _PIECE_COLUMNS
+        table = numpy.array(self._rows, numpy.int64)
+        result = numpy.zeros(count, numpy.uint32)
+        error = ctypes.c_int64()
+        bad = LIBRARY.cairn_read_pieces(table.ctypes.data, count, copy_threads(), result.ctypes.data,
+                                        ctypes.byref(error))
+        if bad < 0:
+            return result.tolist(), ""
+        if error.value == 0:
+            raise Error("INTERNAL", f"a piece of the agent's plan leaves its target: "
+                        f"{table.reshape(-1, _PIECE_COLUMNS)[bad].tolist()}")
+        return [], "the file ends before it" if error.value < 0 else os.strerror(error.value)
 
 
 def torch_value(archive: bytes, name: str) -> bytes:

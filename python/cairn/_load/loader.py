@@ -16,6 +16,7 @@ from cairn._agent.connection import AgentConnection
 from cairn._base import probes, wire
 from cairn._base.errors import Error
 from cairn._base.results import DeviceReport, LoadReport, listed
+from cairn._gpu.device_array import DeviceArray
 from cairn._gpu.devices import Devices
 from cairn._load import receiver
 from cairn._load.offload import to_host
@@ -67,6 +68,7 @@ class Loader:
         request = self._request(strict)
         if verify is not None:
             request.verify_fingerprints = True
+        request.reads_pieces = not any(isinstance(entry.array, DeviceArray) for entry in declared.shards)
         if step is not None:
             request.step = step
         elif source is None:
