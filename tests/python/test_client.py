@@ -3,6 +3,8 @@
 import os
 import pathlib
 import struct
+import subprocess
+import sys
 import threading
 
 import grpc
@@ -10,7 +12,6 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn._agent import connection
 from cairn._base import native, probes
 from cairn._session import job_requests
 from testing.errors import raises_error
@@ -280,43 +281,54 @@ def test_client_of_another_process_is_refused(agent, client):
     assert client.checkpoints() == []
 
 
-def test_process_forked_during_a_call_is_told_that_it_cannot_connect(agent, client, monkeypatch):
-    """gRPC aborts such a process at times, so nothing of it is used there."""
-    monkeypatch.setenv("CAIRN_INSECURE", "1")
-    client.save(4, {"w": np.zeros(3)}).wait()
-    agent.replies = {"BeginLoad": {"pending": True}}
-    errors = []
-
-    def load():
+# A trainer that forks while a thread of it is in a load. The child says what it is told.
+FORKS_IN_A_CALL = """
+import faulthandler, os, sys, threading
+import numpy as np
+import cairn
+from cairn._agent import connection
+from testing.ranks import until
+address = sys.argv[1]
+client = cairn.connect(address)
+client.save(4, {"w": np.zeros(3)}).wait()
+ended = []
+def load():
+    try:
+        client.load({"w": np.zeros(3)}, step=4, timeout=5)
+    except cairn.Error as error:
+        ended.append(error.reason)
+loading = threading.Thread(target=load)
+loading.start()
+until(lambda: connection._under_way)
+child = os.fork()
+if child == 0:
+    faulthandler.enable()
+    for use in (lambda: cairn.connect(address), client.checkpoints,
+                lambda: cairn.checkpoints.pin("demo", 4, coordinator="127.0.0.1:1")):
         try:
-            client.load({"w": np.zeros(3)}, step=4, timeout=5)
+            use()
         except cairn.Error as error:
-            errors.append(error.reason)
+            os.write(1, (str(error).replace("\\n", " ") + "\\n").encode())
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+loading.join()
+print("child", status, "load", *ended, flush=True)
+"""
 
-    loading = threading.Thread(target=load)
-    loading.start()
-    until(lambda: connection._under_way)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        for use in (lambda: cairn.connect(agent.address), client.checkpoints,
-                    lambda: cairn.checkpoints.pin("demo", 4, coordinator="127.0.0.1:1")):
-            try:
-                use()
-            except cairn.Error as error:
-                os.write(writer, (str(error).replace("\n", " ") + "\n").encode())
-        os._exit(0)
-    os.close(writer)
-    assert os.waitpid(child, 0)[1] == 0
-    with os.fdopen(reader) as told:
-        connects, uses, asks = told.read().splitlines()
+
+def test_process_forked_during_a_call_is_told_that_it_cannot_connect(agent, monkeypatch):
+    """gRPC aborts such a process at times, so nothing of it is used there. A trainer has no server of gRPC, so it is a
+    process without one."""
+    agent.replies = {"BeginLoad": {"pending": True}}
+    environment = {**os.environ, "CAIRN_INSECURE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    trainer = subprocess.run([sys.executable, "-c", FORKS_IN_A_CALL, agent.address], env=environment, text=True,
+                             capture_output=True, timeout=120, check=False)
+    lines = trainer.stdout.splitlines()
+    assert lines[-1:] == ["child 0 load TIMED_OUT"], f"{trainer.stdout}\n{trainer.stderr}"
+    connects, uses, asks = lines[:-1]
     for said in (connects, asks):
         assert said.startswith("BAD_REQUEST: this process was forked while") and '"spawn"' in said, said
     assert "before a fork" in uses, uses
-    loading.join()
-    assert errors == ["TIMED_OUT"], "the parent's call goes on"
-    agent.replies = {}
-    assert client.checkpoints() == [4]
 
 
 def test_list_without_a_step_of_which_storage_does_not_tell_is_an_error(agent, client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -132,6 +133,9 @@ def calling() -> Iterator[None]:
 def _after_fork() -> None:
     global _forked_in_a_call
     _forked_in_a_call = _forked_in_a_call or bool(_under_way)
+    if _under_way:
+        # What the parent has not collected yet may have objects of gRPC, whose end uses it as well.
+        gc.freeze()
     _under_way.clear()
 
 

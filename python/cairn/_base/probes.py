@@ -25,6 +25,7 @@ POINTS = {
     "commit": "A save is about to tell the agent that all is staged: rank.",
     "lend": "A reshard is about to copy what this rank lends: rank.",
     "receive": "A load is about to copy a batch from an agent's buffer: batch, buffer.",
+    "pieces": "A load is about to read a batch of pieces of files: batch.",
     "blame": "A load whose source of bytes is gone is about to wait for who is to blame: lease.",
 }
 
