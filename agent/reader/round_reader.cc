@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/reader/file_header.h"
 #include "common/base/crc32c.h"
 #include "common/format/full_name.h"
 #include "common/process/log.h"
@@ -22,36 +23,19 @@ uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 // Buffered reads are done and checked in parts that fit into a core's second-level cache.
 constexpr uint64_t kCachedPartBytes = uint64_t{256} << 10;
 
-std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad8)); }
-
 }  // namespace
 
 struct RoundReader::File {
-  const v1::ReadFile* plan = nullptr;
-  std::string path;  // for messages
+  File(const v1::ReadFile& file, std::string full_path)
+      : plan(file), path(std::move(full_path)), header(file, path) {}
+
+  const v1::ReadFile& plan;
+  const std::string path;  // for messages
+  FileHeader header;
   // Where the file's image begins in the slab, if it is there.
   std::optional<uint64_t> slab_offset;
   Mutex mutex;
   std::unique_ptr<StoredFile> reader ABSL_GUARDED_BY(mutex);  // null until the file is read from storage
-  // The header, whose checksum is right. Dropped when it is parsed, which is when a part of an item is first verified.
-  std::string header ABSL_GUARDED_BY(mutex);
-  bool header_parsed ABSL_GUARDED_BY(mutex) = false;
-  absl::Status header_error ABSL_GUARDED_BY(mutex);
-  // For each item of `plan`; set once.
-  std::vector<ItemChecksums> checksums ABSL_GUARDED_BY(mutex);
-
-  // Stores the header. DATA_LOSS: its checksum differs from the manifest's.
-  absl::Status TakeHeader(std::string bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
-    if (crc32c == plan->header_crc32c()) {
-      if (!header_parsed) header = std::move(bytes);
-      return absl::OkStatus();
-    }
-    return MakeError(Reason::kChecksumMismatch,
-                     absl::StrCat(path, ": the header of ", bytes.size(), " bytes has CRC32C ", Hex(crc32c),
-                                  ", its manifest says ", Hex(plan->header_crc32c())),
-                     {{"file", path}, {"offset", "0"}});
-  }
 };
 
 // A part of a read that one system call reads.
@@ -118,15 +102,12 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
   auto& file = files_[number];
   if (file == nullptr) {
     const v1::ReadFile& plan = plan_.files(static_cast<int>(number));
-    auto opened = std::make_unique<File>();
-    opened->plan = &plan;
-    opened->path =
-        IsFullName(plan.path()) ? plan.path() : storage_.FullPath(absl::StrCat(directory_, "/", plan.path()));
+    auto opened = std::make_unique<File>(
+        plan, IsFullName(plan.path()) ? plan.path() : storage_.FullPath(absl::StrCat(directory_, "/", plan.path())));
     if (options_.slab != nullptr) opened->slab_offset = options_.slab->kept().OffsetOf(plan);
     std::string header(plan.header_bytes(), '\0');
     if (CopyFromSlab(*opened, 0, header.size(), header.data())) {
-      MutexLock file_lock(opened->mutex);
-      if (const absl::Status other = opened->TakeHeader(std::move(header)); !other.ok()) LeaveSlab(other);
+      if (const absl::Status other = opened->header.Take(std::move(header)); !other.ok()) LeaveSlab(other);
     }
     if (!opened->slab_offset.has_value() || slab_left_) CAIRN_RETURN_IF_ERROR(InStorage(*opened).status());
     file = std::move(opened);
@@ -137,7 +118,7 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
 absl::StatusOr<StoredFile*> RoundReader::InStorage(File& file) {
   MutexLock lock(file.mutex);
   if (file.reader != nullptr) return file.reader.get();
-  const v1::ReadFile& plan = *file.plan;
+  const v1::ReadFile& plan = file.plan;
   OpenOptions options = {.cache = options_.cache, .bytes = plan.file_bytes(), .counters = &counters_};
   std::unique_ptr<StoredFile> reader;
   if (IsFullName(plan.path())) {  // imported: the file is outside of the root
@@ -148,7 +129,7 @@ absl::StatusOr<StoredFile*> RoundReader::InStorage(File& file) {
   }
   std::string header(plan.header_bytes(), '\0');
   CAIRN_RETURN_IF_ERROR(reader->Read(0, header.size(), header.data(), false));
-  CAIRN_RETURN_IF_ERROR(file.TakeHeader(std::move(header)));
+  CAIRN_RETURN_IF_ERROR(file.header.Take(std::move(header)));
   if (file.slab_offset.has_value()) Log(LogLevel::kInfo, "load_leaves_slab", {{"file", file.path}});
   file.reader = std::move(reader);
   return file.reader.get();
@@ -176,50 +157,11 @@ absl::Status RoundReader::ReadFrom(File& file, uint64_t offset, uint64_t bytes, 
   return reader->Read(offset, bytes, to, false);
 }
 
-// Returns the block checksums of an item, from the file's header.
-absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t item) {
-  MutexLock lock(file.mutex);
-  if (!file.header_parsed) {
-    file.header_parsed = true;
-    const auto parse = [&]() -> absl::Status {
-      const std::string bytes = std::move(file.header);
-      auto header = ParseHeader(bytes);
-      if (!header.ok()) return Annotate(header.status(), file.path, {{"file", file.path}});
-      std::map<std::string, const ParsedItem*> by_name;
-      for (const ParsedItem& parsed : header->items) by_name[parsed.item.stored_name()] = &parsed;
-      for (int i = 0; i < file.plan->item_names_size(); ++i) {
-        const auto found = by_name.find(file.plan->item_names(i));
-        if (found == by_name.end() || header->header_bytes + found->second->begin != file.plan->item_offsets(i) ||
-            found->second->item.bytes() != file.plan->item_sizes(i)) {
-          return MakeError(
-              Reason::kBadSafetensors,
-              absl::StrCat(file.path, ": its header has ", file.plan->item_names(i), " elsewhere than the manifest"),
-              {{"file", file.path}, {"tensor", file.plan->item_names(i)}});
-        }
-        file.checksums.push_back(found->second->checksums);
-      }
-      return absl::OkStatus();
-    };
-    file.header_error = parse();
-  }
-  CAIRN_RETURN_IF_ERROR(file.header_error);
-  return &file.checksums[item];
-}
-
-absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found,
-                                   uint32_t expected) const {
-  const std::string& name = file.plan->item_names(static_cast<int>(item));
-  return MakeError(
-      Reason::kChecksumMismatch,
-      absl::StrCat(file.path, " at ", offset, ": ", name, " has CRC32C ", Hex(found), ", expected ", Hex(expected)),
-      {{"file", file.path}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
-}
-
 // Appends the checksums of bytes that are still in the processor's cache, one fragment for each block of each item.
 void RoundReader::Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
                         std::vector<ReadFragment>& fragments) {
-  for (ReadFragment& fragment : CutAtChecksums(*file.plan, file_offset, size)) {
-    const uint64_t at = file.plan->item_offsets(static_cast<int>(fragment.item)) + fragment.begin;
+  for (ReadFragment& fragment : CutAtChecksums(file.plan, file_offset, size)) {
+    const uint64_t at = file.plan.item_offsets(static_cast<int>(fragment.item)) + fragment.begin;
     fragment.crc32c = Crc32c(bytes + (at - file_offset), fragment.bytes);
     fragments.push_back(fragment);
   }
@@ -257,10 +199,10 @@ bool RoundReader::CopyPiece(const File& file, Piece& piece, char* to) {
 // `crc32c` is the checksum of [from, until) of the item, which is within one block. Reads the rest of the block.
 absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until,
                                       uint32_t crc32c) {
-  CAIRN_ASSIGN_OR_RETURN(const ItemChecksums* expected, BlocksOf(file, item));
-  const uint64_t item_begin = file.plan->item_offsets(static_cast<int>(item));
+  CAIRN_ASSIGN_OR_RETURN(const ItemChecksums* expected, file.header.Checksums(item));
+  const uint64_t item_begin = file.plan.item_offsets(static_cast<int>(item));
   const uint64_t begin = block * kChecksumBlockBytes;
-  const uint64_t end = std::min(begin + kChecksumBlockBytes, file.plan->item_sizes(static_cast<int>(item)));
+  const uint64_t end = std::min(begin + kChecksumBlockBytes, file.plan.item_sizes(static_cast<int>(item)));
   std::string rest(std::max(from - begin, end - until), '\0');
   uint32_t whole = crc32c;
   if (from > begin) {
@@ -271,7 +213,7 @@ absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, u
     CAIRN_RETURN_IF_ERROR(ReadFrom(file, item_begin + until, end - until, rest.data()));
     whole = ExtendCrc32c(whole, rest.data(), end - until);
   }
-  if (whole != expected->blocks[block]) return Mismatch(file, item, item_begin + begin, whole, expected->blocks[block]);
+  if (whole != expected->blocks[block]) return file.header.Mismatch(item, item_begin + begin, whole, expected->blocks[block]);
   return absl::OkStatus();
 }
 
@@ -288,7 +230,7 @@ absl::Status RoundReader::VerifyRead(const v1::Read& read, const std::vector<Rea
   size_t i = 0;
   while (i < fragments.size()) {
     const size_t item = fragments[i].item;
-    const uint64_t item_bytes = file->plan->item_sizes(static_cast<int>(item));
+    const uint64_t item_bytes = file->plan.item_sizes(static_cast<int>(item));
     size_t end = i;
     uint64_t covered = 0;
     uint32_t whole = 0;
@@ -296,15 +238,15 @@ absl::Status RoundReader::VerifyRead(const v1::Read& read, const std::vector<Rea
       whole = CombineCrc32c(whole, fragments[end].crc32c, fragments[end].bytes);
       covered += fragments[end].bytes;
     }
-    const uint32_t expected = file->plan->item_checksums(static_cast<int>(item));
+    const uint32_t expected = file->plan.item_checksums(static_cast<int>(item));
     if (covered == item_bytes && whole == expected) {
       i = end;
       continue;
     }
     if (covered == item_bytes) {
       // If the header is valid, its block checksums tell which block is wrong, for the message.
-      const uint64_t item_begin = file->plan->item_offsets(static_cast<int>(item));
-      if (!BlocksOf(*file, item).ok()) return Mismatch(*file, item, item_begin, whole, expected);
+      const uint64_t item_begin = file->plan.item_offsets(static_cast<int>(item));
+      if (!file->header.Checksums(item).ok()) return file->header.Mismatch(item, item_begin, whole, expected);
     }
     while (i < end) {
       const uint64_t block = fragments[i].begin / kChecksumBlockBytes;
@@ -319,7 +261,7 @@ absl::Status RoundReader::VerifyRead(const v1::Read& read, const std::vector<Rea
     }
     if (covered == item_bytes) {
       // All blocks are right but the whole item is not: manifest and header disagree.
-      return Mismatch(*file, item, file->plan->item_offsets(static_cast<int>(item)), whole, expected);
+      return file->header.Mismatch(item, file->plan.item_offsets(static_cast<int>(item)), whole, expected);
     }
   }
   return absl::OkStatus();

@@ -18,7 +18,6 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
-#include "common/format/safetensors_header.h"
 #include "store/storage/storage.h"
 #include "store/storage/stored_file.h"
 
@@ -97,7 +96,6 @@ class RoundReader {
   bool CopyFromSlab(const File& file, uint64_t offset, uint64_t bytes, char* to);
   // Reads everything from storage from now on. Logs `why`.
   void LeaveSlab(const absl::Status& why);
-  absl::StatusOr<const ItemChecksums*> BlocksOf(File& file, size_t item);
   static void Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
                     std::vector<ReadFragment>& fragments);
   // Waits until a part of a file is in the page cache. Returns how it came there; kDirect if it is not to come there.
@@ -111,7 +109,6 @@ class RoundReader {
   // Verifies a read whose pieces are all in the buffer. If bytes of the slab are wrong, reads them from storage.
   absl::Status FinishRead(Job& job, size_t read, char* buffer);
   absl::Status VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until, uint32_t crc32c);
-  absl::Status Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found, uint32_t expected) const;
 
   Storage& storage_;
   const std::string directory_;
