@@ -1,8 +1,8 @@
 """Checkpointing mechanisms for DLIO: Cairn and torch.distributed.checkpoint.
 
-DLIO makes the state and calls save_checkpoint() and load_checkpoint(). Each tensor of a rank is its part of one tensor of
-the job, cut along the only axis, as ZeRO cuts it. So both see a sharded state, and not a file for each rank. A save has
-ended when all bytes of all ranks are on disk.
+DLIO makes the state and calls save_checkpoint() and load_checkpoint(). Each tensor of a rank is its part of one tensor
+of the job, cut along the only axis, as ZeRO cuts it. So both see a sharded state, and not a file for each rank. A save
+has ended when all bytes of all ranks are on disk.
 """
 
 from __future__ import annotations

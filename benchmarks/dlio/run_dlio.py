@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Lets DLIO, the engine of MLPerf Storage, measure saves and loads by Cairn, by torch.distributed.checkpoint, and by its
-own torch.save, in turns.
+"""Lets DLIO, the engine of MLPerf Storage, measure saves and loads by Cairn, by torch.distributed.checkpoint, and by
+its own torch.save, in turns.
 
     benchmarks/dlio/run_dlio.py --python VENV/bin/python [--ranks 8] [--size 1GB] [--rounds 3]
 
-DLIO makes the state, a transformer under ZeRO-3 with random numbers, and takes the times: from a barrier of all ranks to
-the next one. Each round writes some steps, drops the page cache, restarts the agents, and loads in new processes. README.md
-says how the Python is made.
+DLIO makes the state, a transformer under ZeRO-3 with random numbers, and takes the times: from a barrier of all ranks
+to the next one. Each round writes some steps, drops the page cache, restarts the agents, and loads in new processes.
+README.md says how the Python is made.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "dist" / "python"), str(HERE.parent / "checkpoint")]
 os.environ.setdefault("CAIRN_BIN_DIR", str(ROOT / "dist" / "bin"))
 
-from ranks import drop_caches, plain_transfer, size_of  # noqa: E402
+from ranks import drop_caches, plain_transfer, size_of
 
-import cairn  # noqa: E402
+import cairn
 
 MECHANISMS = {"cairn": "checkpointers.CairnCheckpointing", "dcp": "checkpointers.DcpCheckpointing", "torch.save": None}
 FIGURES = ("first save", "later save", "cold load")
@@ -101,7 +101,8 @@ def main() -> None:
     parser.add_argument("--size", type=size_of, default=10**9, help="of the whole state, about (default 1GB)")
     parser.add_argument("--steps", type=int, default=3, help="that are saved in a round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--directory", type=pathlib.Path, help="where checkpoints are written (default: a temporary one)")
+    parser.add_argument("--directory", type=pathlib.Path,
+                        help="where checkpoints are written (default: a temporary one)")
     options = parser.parse_args()
     measured: dict[str, dict[str, list[float]]] = {name: {figure: [] for figure in FIGURES} for name in MECHANISMS}
     plain: dict[bool, list[float]] = {False: [], True: []}
@@ -126,7 +127,8 @@ def main() -> None:
             ratio = statistics.median(ours) / statistics.median(theirs)
             print(f"{figure:11} {shown(ours)}   {shown(theirs)}   {ratio:5.2f}  {peer}")
         theirs = plain[figure == "cold load"]
-        print(f"{figure:11} {shown(ours)}   {shown(theirs)}   {statistics.median(ours) / statistics.median(theirs):5.2f}  "
+        ratio = statistics.median(ours) / statistics.median(theirs)
+        print(f"{figure:11} {shown(ours)}   {shown(theirs)}   {ratio:5.2f}  "
               f"direct {'reads' if figure == 'cold load' else 'writes'} of as many bytes")
 
 
