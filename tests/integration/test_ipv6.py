@@ -21,6 +21,7 @@ for words in ("link set lo up", "-4 address flush dev lo", "-6 address add fd00:
 """
 
 TRAINER = """
+import os
 import numpy as np
 import cairn
 client = cairn.connect()
@@ -29,7 +30,7 @@ client.save(1, {"w": cairn.Shard(half, (2 << 20,), (client.rank << 20,))}).wait(
 whole = np.zeros(2 << 20, np.float32)
 client.load({"w": whole}, step=1)
 assert (whole[: 1 << 20] == 1).all() and (whole[1 << 20 :] == 2).all()
-print(client.rank, "loaded")
+os.write(1, f"{client.rank} loaded\\n".encode())
 """
 
 JOB = NETWORK + """
@@ -89,7 +90,7 @@ try:
     assert "demo" in command("jobs", "--coordinator", "[FD00:0::1]:7420")
     with coordinator_channel(COORDINATOR, [token.read_text().strip()]):
         pass
-    command("doctor", "demo")
+    command("doctor", "--root", str(root))
 
     for listen, more in (("[fd00:0::1]:0", []), ("[::]:0", ["--host", "fd00::1"]),
                          ("0.0.0.0:0", ["--host", "[fd00::1]"])):
