@@ -89,7 +89,7 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     return app.AddSetting(flag, value, help);
   };
-  const char* const kHostPort = "host:port, for example 10.0.0.1:7420";
+  const char* const kHostPort = "host:port, for example 10.0.0.1:7420 or [fd00::1]:7420";
   add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port")
       .Required()
       .Fits(cairn::IsHostPort, kHostPort);

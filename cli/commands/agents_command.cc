@@ -109,7 +109,7 @@ void AddAgentsCommand(Command app, CommandContext& context) {
   LocalClusterOptions& cluster = arguments->cluster;
   cluster.job.clear();  // in a cluster no job is the default
   Command command = app.AddCommand("agents", "Runs the agents of all ranks of a pod, as its sidecar, until SIGTERM");
-  const char* const kHostPort = "host:port, for example 0.0.0.0:7421";
+  const char* const kHostPort = "host:port, for example 0.0.0.0:7421 or [fd00::1]:7421";
   command.AddSetting("--job", cluster.job, "The job's name").Required();
   command.AddSetting("--root", cluster.root, "Root of all checkpoints, the same for coordinator and agents").Required();
   command.AddSetting("--ranks", cluster.ranks, "Number of ranks of each pod: torchrun's --nproc-per-node")

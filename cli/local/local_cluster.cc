@@ -376,9 +376,9 @@ std::vector<std::string> LocalCluster::Tend() {
   return said;
 }
 
-void LocalCluster::ReapOrphans() {
-  cli::ReapOrphans([this](pid_t pid) {
-    return std::ranges::any_of(
+void LocalCluster::ReapOrphans(pid_t other) {
+  cli::ReapOrphans([this, other](pid_t pid) {
+    return pid == other || std::ranges::any_of(
         services_, [pid](const Service& service) { return service.child != nullptr && service.child->pid() == pid; });
   });
 }

@@ -142,6 +142,7 @@ def test_ranks_of_a_pod_find_their_agents_and_one_that_dies_takes_no_other_along
         os.kill(before[1], signal.SIGKILL)
         until(lambda: pod.metric("cairn_agent_restarts_total") == 1, text="the agent is started again")
         assert finish(*[pod.train(rank, 2, RANK=rank, WORLD_SIZE=2) for rank in range(2)]) == ["0 of 2", "1 of 2"]
+        assert [pod.metric("cairn_agent_rank", rank) for rank in range(2)] == [0, 1]
         after = pod.agents()
         assert after[0] == before[0] and after[1] != before[1]
         pod.process.terminate()
