@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +16,7 @@
 #include "absl/time/time.h"
 #include "agent/runtime/agent.h"
 #include "agent/runtime/agent_metrics.h"
+#include "agent/sockets/peer.h"
 #include "agent/sockets/socket_directory.h"
 #include "agent/trainer_service/checkpoint_relay.h"
 #include "agent/trainer_service/local_server.h"
@@ -23,6 +26,7 @@
 #include "common/base/duration_text.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
+#include "common/file/unique_fd.h"
 #include "common/format/checkpoint_path.h"
 #include "common/metrics/metrics_server.h"
 #include "common/process/address_file.h"
@@ -33,6 +37,7 @@
 #include "common/resources/memory.h"
 #include "common/resources/open_files.h"
 #include "common/rpc/address.h"
+#include "common/rpc/listening_sockets.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -74,11 +79,17 @@ struct Settings {
   absl::Duration drain_timeout;
 };
 
+constexpr char kUnix[] = "unix:";
+
+bool IsMetricsAddress(std::string_view address) {
+  return cairn::IsHostPort(address) || address.starts_with(absl::StrCat(kUnix, "/"));
+}
+
 void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     return app.AddSetting(flag, value, help);
   };
-  const char* const kHostPort = "host:port, for example 10.0.0.1:7420";
+  const char* const kHostPort = "host:port, for example 10.0.0.1:7420 or [fd00::1]:7420";
   add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port")
       .Required()
       .Fits(cairn::IsHostPort, kHostPort);
@@ -145,7 +156,7 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--address-file", flags.address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--metrics-listen", flags.metrics_listen,
       "address at which Prometheus finds /metrics, without a token (default: none)")
-      .Fits(cairn::IsHostPort, "host:port, for example 127.0.0.1:9421");
+      .Fits(IsMetricsAddress, "host:port, for example 127.0.0.1:9421, or unix:/PATH");
   add("--drain-timeout", flags.drain_timeout, "how long SIGTERM waits for staged saves");
   add("--register-timeout", flags.register_timeout,
       "how long a rank that another agent still holds is asked for again, and a token looked for that the coordinator "
@@ -218,9 +229,14 @@ void LogServing(const cairn::Agent& agent, const cairn::AgentOptions& options, c
               {"metrics", metrics}});
 }
 
-void Drain(cairn::Agent& agent, absl::Duration timeout) {
+absl::Status Drain(cairn::Agent& agent, absl::Duration timeout) {
   cairn::Log(cairn::LogLevel::kInfo, "draining", {{"timeout", cairn::DurationText(timeout)}});
-  if (!agent.Drain(timeout)) cairn::Log(cairn::LogLevel::kWarn, "drain_timed_out");
+  const absl::Status drained = agent.Drain(timeout);
+  if (!drained.ok()) cairn::Log(cairn::LogLevel::kError, "drain_timed_out", {{"error", drained}});
+  return cairn::WithMetadata(
+      drained, {{"next",
+                 "Give saves more time by --drain-timeout; whoever sent the signal must wait for longer than that (in "
+                 "Kubernetes terminationGracePeriodSeconds)."}});
 }
 
 // A token that was written into the file is known after so long.
@@ -236,6 +252,24 @@ std::unique_ptr<cairn::Exchange> MakeExchange(const Settings& settings) {
   return std::make_unique<cairn::NcclExchange>(settings.exchange);
 }
 
+// Binds where metrics are served, but for this user alone if it is a Unix socket. Nothing is bound without an address.
+absl::StatusOr<cairn::ListeningSockets> ListenForMetrics(const Settings& settings) {
+  cairn::ListeningSockets listening;
+  if (settings.metrics_listen.empty()) return listening;
+  if (!settings.metrics_listen.starts_with(kUnix)) {
+    return cairn::ListenAt("--metrics-listen", settings.metrics_listen);
+  }
+  // It is usually in the agent's own directory.
+  CAIRN_RETURN_IF_ERROR(cairn::PrepareSocketDirectory(settings.agent.socket_directory,
+                                                      !cairn::UserPolicy(settings.agent.allowed_users).only_self()));
+  CAIRN_ASSIGN_OR_RETURN(
+      cairn::UniqueFd socket,
+      cairn::ListenOnUnixSocket(settings.metrics_listen.substr(sizeof(kUnix) - 1), /*others_may_enter=*/false));
+  listening.sockets.push_back(std::move(socket));
+  listening.address = settings.metrics_listen;
+  return listening;
+}
+
 // Serves until something ends it. Returns what went wrong.
 absl::Status Serve(Settings settings) {
   cairn::Ending ending;
@@ -244,6 +278,8 @@ absl::Status Serve(Settings settings) {
   // Other agents take bytes from it, each by a connection of its own.
   cairn::RaiseOpenFileLimit();
 
+  // A port that is taken is told before the rank is served.
+  CAIRN_ASSIGN_OR_RETURN(cairn::ListeningSockets metrics_sockets, ListenForMetrics(settings));
   CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::Agent::Start(options, MakeExchange(settings)));
   cairn::LocalService service(*agent);
   cairn::CheckpointRelay relay(*agent);
@@ -252,26 +288,26 @@ absl::Status Serve(Settings settings) {
                                                     cairn::UserPolicy(options.allowed_users), {&service, &relay}));
   service.SetCallerLookup([&server](const std::string& peer) { return server->CallerOf(peer); });
   CAIRN_RETURN_IF_ERROR(server->Serve());
-  const std::string address = "unix:" + server->path();
+  std::unique_ptr<cairn::MetricsServer> metrics;
+  if (!metrics_sockets.sockets.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(metrics, cairn::MetricsServer::Start(std::move(metrics_sockets.sockets),
+                                                                {std::make_shared<cairn::AgentMetrics>(*agent)}));
+  }
+  const std::string address = kUnix + server->path();
   if (!settings.address_file.empty()) {
     CAIRN_RETURN_IF_ERROR(cairn::WriteAddressFile(settings.address_file, address));
   }
-  std::unique_ptr<cairn::MetricsServer> metrics;
-  if (!settings.metrics_listen.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(
-        metrics, cairn::MetricsServer::Start(settings.metrics_listen, {std::make_shared<cairn::AgentMetrics>(*agent)}));
-  }
-  LogServing(*agent, options, address, metrics == nullptr ? "" : metrics->address());
+  LogServing(*agent, options, address, metrics_sockets.address);
 
   ending.Await(kReadTokensEach, [&agent] { agent->ReadTokens(); });
   ending.LetSignalsThrough();
-  if (ending.Error().ok()) Drain(*agent, settings.drain_timeout);
+  const absl::Status drained = ending.Error().ok() ? Drain(*agent, settings.drain_timeout) : absl::OkStatus();
   const absl::Status fatal = ending.Error();
   agent->Quiesce();
   server->Shutdown(absl::Milliseconds(500));
   agent->Stop(fatal.ok());
   cairn::Log(cairn::LogLevel::kInfo, "ended");
-  return fatal;
+  return fatal.ok() ? drained : fatal;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "common/base/time_proto.h"
 #include "common/base/version.h"
 #include "common/process/log.h"
+#include "common/rpc/address.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -168,18 +169,20 @@ void Agent::Stop(bool unregister) {
   if (devices_ != nullptr) devices_->Stop();
 }
 
-bool Agent::Drain(absl::Duration timeout) {
+absl::Status Agent::Drain(absl::Duration timeout) {
   transfer_listener_->SetAllServing(false);
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
   while (true) {
     uint64_t version = 0;
-    const bool holds = host_.Do([&](Session& session, absl::Time) {
+    const std::string held = host_.Do([&](Session& session, absl::Time) {
       version = session.version();
-      return session.saves().HoldsStaged();
+      return session.saves().HoldsStaged() ? session.saves().SlabHolders() : "";
     });
     const absl::Duration left = deadline - Clock::Real().SteadyNow();
-    if (!holds) return true;
-    if (refused_ || left <= absl::ZeroDuration()) return false;
+    if (held.empty()) return absl::OkStatus();
+    if (refused_ || left <= absl::ZeroDuration()) {
+      return MakeError(Reason::kTimedOut, absl::StrCat("the agent ends, and ", held, " has no outcome yet"));
+    }
     host_.WaitForChange(version, left);
   }
 }
@@ -310,10 +313,10 @@ absl::Status Agent::StartTransferServer() {
   grpc::EnableDefaultHealthCheckService(true);
   transfer_server_ = builder.BuildAndStart();
   if (transfer_server_ == nullptr) return MakeError(Reason::kInternal, "the server of transfers does not start");
-  std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
-  if (host == "0.0.0.0" || host == "[::]") host = options_.node;
-  transfer_address_ =
-      options_.advertise.empty() ? absl::StrCat(host, ":", transfer_listener_->port()) : options_.advertise;
+  std::string host = HostAndPort(transfer_listener_->address()).first;
+  if (host == "0.0.0.0" || host == "::") host = options_.node;
+  transfer_address_ = options_.advertise.empty() ? JoinHostPort(host, transfer_listener_->port())
+                                                 : CanonicalAddress(options_.advertise);
   CAIRN_RETURN_IF_ERROR(transfer_listener_->Serve(*transfer_server_));
   transfer_listener_->SetServing(kCoordinatorHealth, false);
   return absl::OkStatus();

@@ -65,8 +65,8 @@ class Agent {
   uint64_t memory_held() const { return pool_.held(); }
 
   // Waits until staged saves have their outcomes, at most for `timeout`, and not after a fatal error, because then none
-  // comes. True if none is left.
-  bool Drain(absl::Duration timeout);
+  // comes. DEADLINE_EXCEEDED (TIMED_OUT): some are left, which the message names.
+  absl::Status Drain(absl::Duration timeout);
   // From now on the session changes no more; calls that wait are given up by their server.
   void Quiesce();
   // Reads the tokens again, soon, without blocking. To be called every few seconds.

@@ -152,11 +152,13 @@ TEST_F(AgentTest, Drain_SaveIsUnderWay_EndsWithItsOutcome) {
   RunningAgent agent(Options());
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());
-  EXPECT_TRUE(agent.agent().Drain(absl::ZeroDuration()));
+  EXPECT_EQ(agent.agent().Drain(absl::ZeroDuration()), absl::OkStatus());
   Stage(trainer, *layout_, 3);
-  EXPECT_FALSE(agent.agent().Drain(absl::Milliseconds(20)));
+  const absl::Status left = agent.agent().Drain(absl::Milliseconds(20));
+  EXPECT_TRUE(HasReason(left, Reason::kTimedOut)) << left;
+  EXPECT_EQ(left.message(), "the agent ends, and the save of step 3 (staged) has no outcome yet");
   OrderSave(0, SaveOrderOf(3, v1::Phase::ABORTED, "plan-1"));
-  EXPECT_TRUE(agent.agent().Drain(absl::Seconds(10)));
+  EXPECT_EQ(agent.agent().Drain(absl::Seconds(10)), absl::OkStatus());
   agent.agent().Stop(true);
   EXPECT_TRUE(coordinator_.unregistered(0));
 }

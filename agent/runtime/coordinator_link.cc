@@ -50,6 +50,7 @@ class CoordinatorLink::StoppableCall {
     MutexLock lock(link_.mutex_);
     link_.calls_.erase(&context_);
     if (link_.waiting_ == &context_) link_.waiting_ = nullptr;
+    if (link_.registering_ == &context_) link_.registering_ = nullptr;
   }
   grpc::ClientContext* context() { return &context_; }
 
@@ -162,7 +163,10 @@ void CoordinatorLink::Stop(bool unregister) {
   host_.SetOnChange(nullptr);
   {
     MutexLock lock(mutex_);
-    for (grpc::ClientContext* call : calls_) call->TryCancel();
+    for (grpc::ClientContext* call : calls_) {
+      // The answer to a registration says whether there is a rank to give back.
+      if (!unregister || call != registering_) call->TryCancel();
+    }
     stopped_.NotifyAll();
   }
   peer()->Cancel();
@@ -321,6 +325,10 @@ absl::Status CoordinatorLink::Register() {
   request.set_short_orders(true);
   CAIRN_ASSIGN_OR_RETURN(const PeerChannel::Channel channel, peer()->Await());
   StoppableCall call(*this, kCallTimeout);
+  {
+    MutexLock lock(mutex_);
+    registering_ = call.context();
+  }
   v1::RegisterAgentResponse response;
   absl::Status status =
       ErrorOf(v1::AgentCoordinationService::NewStub(channel)->RegisterAgent(call.context(), request, &response));

@@ -64,7 +64,8 @@ class CoordinatorLink {
   ~CoordinatorLink();
 
   void Start();
-  // Ends all calls; with `unregister`, gives the rank back. Idempotent.
+  // Ends all calls; with `unregister`, gives the rank back, and awaits a registration that is under way for that.
+  // Idempotent.
   void Stop(bool unregister);
 
   // Sends the state now rather than at the end of the current wait.
@@ -126,6 +127,7 @@ class CoordinatorLink {
   LinkPace pace_ ABSL_GUARDED_BY(mutex_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
+  grpc::ClientContext* registering_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::shared_ptr<PeerChannel> peer_ ABSL_GUARDED_BY(mutex_);
   // Only the thread of the loop touches it.
   std::optional<bool> heard_;

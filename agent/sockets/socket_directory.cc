@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/file/file_advice.h"
 #include "common/file/own_directory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -30,8 +31,10 @@ absl::Status Fault(const std::string& path, std::string_view why) {
 }
 
 absl::Status Fault(const std::string& path, std::string_view what, int error) {
-  return Fault(path,
-               absl::StrCat(absl::string_view(what.data(), what.size()), ": ", std::generic_category().message(error)));
+  const absl::Status fault = Fault(
+      path, absl::StrCat(absl::string_view(what.data(), what.size()), ": ", std::generic_category().message(error)));
+  const std::string next = NextWithoutFile(error, path, "--socket-directory");
+  return next.empty() ? fault : WithMetadata(fault, {{"next", next}});
 }
 
 absl::Status MakeOwn(const std::string& path, mode_t mode) {

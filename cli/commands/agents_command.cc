@@ -3,18 +3,20 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/base/interrupt.h"
 #include "cli/commands/commands.h"
 #include "cli/local/local_cluster.h"
-#include "cli/local/next_port.h"
 #include "cli/local/sidecar_metrics.h"
 #include "common/base/clock.h"
 #include "common/metrics/metrics_server.h"
 #include "common/process/quantity.h"
 #include "common/rpc/address.h"
+#include "common/rpc/listening_sockets.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -50,6 +52,14 @@ absl::Status CheckPlaceIsTold() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<MetricsServer>> ServeMetrics(const std::string& address,
+                                                            const std::shared_ptr<SidecarMetrics>& metrics) {
+  CAIRN_ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt("--metrics-listen", address));
+  return MetricsServer::Start(
+      std::move(listening.sockets), {metrics},
+      {.others = [metrics] { return metrics->OfAgents(); }, .serving = [metrics] { return metrics->serving(); }});
+}
+
 absl::Status Agents(const CommandContext& context, const Arguments& arguments) {
   InterruptFlag();  // from now on, SIGTERM drains
   LocalClusterOptions options = arguments.cluster;
@@ -58,32 +68,38 @@ absl::Status Agents(const CommandContext& context, const Arguments& arguments) {
   options.no_coordinator = true;
   options.sidecar = true;
   options.start_timeout = kStartTimeout;
-  if (!arguments.metrics_listen.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(options.agent_metrics, AddressAfter(arguments.metrics_listen, 1, "--metrics-listen"));
-  }
   CAIRN_RETURN_IF_ERROR(CheckPlaceIsTold());
+  options.agent_metrics = !arguments.metrics_listen.empty();
+  const auto metrics = std::make_shared<SidecarMetrics>(options.job);
+  // A port that is taken is told before any rank is served.
+  std::unique_ptr<MetricsServer> server;
+  if (options.agent_metrics) {
+    CAIRN_ASSIGN_OR_RETURN(server, ServeMetrics(arguments.metrics_listen, metrics));
+  }
   LocalCluster cluster(options, context);
   if (const absl::Status started = cluster.Start(); !started.ok()) {
     return WithMetadata(started, {{"job", options.job}, {"root", options.root}});
   }
-  const auto metrics = std::make_shared<SidecarMetrics>(options.job);
   metrics->Set(cluster.running(), cluster.restarts());
-  // A probe finds it only now, when all agents serve.
-  std::unique_ptr<MetricsServer> server;
-  if (!arguments.metrics_listen.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(server, MetricsServer::Start(arguments.metrics_listen, {metrics}));
-  }
+  metrics->SetServing(cluster.metrics_sockets());
   const int first = options.node * options.ranks;
   std::fprintf(stderr, "cairn: the agents of ranks %d to %d of job %s serve: CAIRN_AGENT=%s\n", first,
                first + options.ranks - 1, options.job.c_str(), cluster.agent_pattern().c_str());
   while (!InterruptFlag()) {
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "cairn: %s\n", said.c_str());
+    cluster.ReapOrphans();
     metrics->Set(cluster.running(), cluster.restarts());
     absl::SleepFor(kTendInterval);
   }
   const absl::Time deadline = Clock::Real().SteadyNow() + drain_timeout + kEndOfAgents;
   cluster.Drain([&] { return Clock::Real().SteadyNow() >= deadline; });
-  return absl::OkStatus();
+  const std::vector<std::string> bad = cluster.AgentsThatEndedBadly();
+  if (bad.empty()) return absl::OkStatus();
+  return MakeError(Reason::kTimedOut, absl::StrJoin(bad, ", "),
+                   {{"job", options.job},
+                    {"next",
+                     "Read what they have printed before this. If saves need longer to end, raise --drain-timeout, and "
+                     "the time for which whoever sends SIGTERM waits (in Kubernetes terminationGracePeriodSeconds)."}});
 }
 
 }  // namespace
@@ -93,7 +109,7 @@ void AddAgentsCommand(Command app, CommandContext& context) {
   LocalClusterOptions& cluster = arguments->cluster;
   cluster.job.clear();  // in a cluster no job is the default
   Command command = app.AddCommand("agents", "Runs the agents of all ranks of a pod, as its sidecar, until SIGTERM");
-  const char* const kHostPort = "host:port, for example 0.0.0.0:7421";
+  const char* const kHostPort = "host:port, for example 0.0.0.0:7421 or [fd00::1]:7421";
   command.AddSetting("--job", cluster.job, "The job's name").Required();
   command.AddSetting("--root", cluster.root, "Root of all checkpoints, the same for coordinator and agents").Required();
   command.AddSetting("--ranks", cluster.ranks, "Number of ranks of each pod: torchrun's --nproc-per-node")
@@ -115,7 +131,8 @@ void AddAgentsCommand(Command app, CommandContext& context) {
       .Fits(IsHostPort, kHostPort);
   command
       .AddSetting("--metrics-listen", arguments->metrics_listen,
-                  "Where this command serves /metrics when all agents serve; theirs are at the next ports")
+                  "Where this command serves /metrics of itself and of all agents, which have the label rank, and "
+                  "/serving, which answers 200 when all agents serve and 503 before")
       .Fits(IsHostPort, kHostPort);
   command.AddSetting("--drain-timeout", arguments->drain_timeout, "How long SIGTERM waits for staged saves");
   command.Footer(
@@ -126,7 +143,10 @@ void AddAgentsCommand(Command app, CommandContext& context) {
       "Every option can also be given as CAIRN_<OPTION>, and every flag of cairn-agent too, which all agents then "
       "have.\n"
       "An agent that ends is started again, alone. Messages of all agents go to standard error.\n"
-      "Exit status: 0 ended by SIGTERM, 1 or 3 an agent did not start, 130 interrupted before all served.");
+      "Exit status: 0 ended by SIGTERM, 1 or 3 an agent did not start, 3 SIGTERM came and an agent did not end well, "
+      "such "
+      "as\n"
+      "with a save that had no outcome in time, 130 interrupted before all served.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Agents(context, *arguments)); });
 }
 

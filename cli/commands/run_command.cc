@@ -102,6 +102,7 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   std::optional<int> status;
   while (!status.has_value()) {
     status = process->Follow(kTendInterval);
+    cluster.ReapOrphans(process->pid());
     for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "cairn: %s\n", said.c_str());
     for (const std::string& said : mirror.has_value() ? mirror->TakeNews() : std::vector<std::string>()) {
       std::fprintf(stderr, "cairn: %s\n", said.c_str());

@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "cli/base/interrupt.h"
 #include "cli/client/coordinator_client.h"
 #include "cli/commands/commands.h"
@@ -18,7 +15,7 @@
 #include "cli/web/web_site.h"
 #include "common/http/http_server.h"
 #include "common/rpc/address.h"
-#include "common/status/reason.h"
+#include "common/rpc/listening_sockets.h"
 #include "common/status/status.h"
 
 namespace cairn::cli {
@@ -30,19 +27,19 @@ struct Arguments {
   std::string page_token_file;
 };
 
-// Returns the allowed Host headers: those of the printed address, and the names of --host.
+// Returns the allowed Host headers: those of the printed address, and the names of --host. Browsers send an IPv6
+// address in its canonical spelling and in brackets.
 std::vector<std::string> HostsOf(const Arguments& arguments, int port) {
-  const std::string host = arguments.listen.substr(0, arguments.listen.rfind(':'));
   std::vector<std::string> names = arguments.hosts;
-  names.push_back(host);
+  names.push_back(HostAndPort(CanonicalAddress(arguments.listen)).first);
   if (IsLoopback(arguments.listen)) names.insert(names.end(), {"localhost", "127.0.0.1", "[::1]"});
   std::vector<std::string> hosts;
   for (const std::string& name : names) {
-    const std::string lower = absl::AsciiStrToLower(name);
-    hosts.push_back(absl::StrCat(lower, ":", port));
+    const std::string host = CanonicalAddress(JoinHostPort(name, port));
+    hosts.push_back(host);
     // A proxy in front of this server has a port of its own, or the Host header has no port.
     if (std::find(arguments.hosts.begin(), arguments.hosts.end(), name) != arguments.hosts.end())
-      hosts.push_back(lower);
+      hosts.push_back(host.substr(0, host.rfind(':')));
   }
   return hosts;
 }
@@ -50,32 +47,20 @@ std::vector<std::string> HostsOf(const Arguments& arguments, int port) {
 // Several people may use the page at a time, and each request waits for the coordinator.
 constexpr int kWorkers = 2 * PageQuestions::kMostAtStorage;
 
-absl::StatusOr<std::unique_ptr<HttpServer>> Listening(const std::string& address,
-                                                      absl::FunctionRef<WebSite(int port)> make_site) {
-  auto server = HttpServer::Start(address,
-                                  [&](int port) -> HttpServer::Handler {
-                                    auto site = std::make_shared<const WebSite>(make_site(port));
-                                    return [site](const HttpRequest& request) { return site->Answer(request); };
-                                  },
-                                  {.workers = kWorkers});
-  return server.ok()
-             ? std::move(server)
-             : WithMetadata(server.status(), {{"next", "Give --listen an address of this machine and a free port."}});
-}
-
 absl::Status Serve(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(auto client, CoordinatorClient::Connect(context));
   PageQuestions questions(std::move(client));
   // Asks the coordinator once first, so that a wrong address or token is reported here and not in the browser.
   CAIRN_RETURN_IF_ERROR(questions.Jobs().status());
   CAIRN_ASSIGN_OR_RETURN(const auto page_token, PageToken::Open(arguments.listen, arguments.page_token_file));
+  CAIRN_ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt("--listen", arguments.listen));
+  const auto site = std::make_shared<const WebSite>(WebSite::Options{
+      .token = page_token->token(), .hosts = HostsOf(arguments, listening.port), .questions = questions.ByName()});
   CAIRN_ASSIGN_OR_RETURN(
-      const auto server, Listening(arguments.listen, [&](int port) {
-        return WebSite(
-            {.token = page_token->token(), .hosts = HostsOf(arguments, port), .questions = questions.ByName()});
-      }));
-  const std::string host = arguments.listen.substr(0, arguments.listen.rfind(':'));
-  std::printf("http://%s:%d/\n", host.c_str(), server->port());
+      const auto server,
+      HttpServer::Start(std::move(listening.sockets),
+                        [site](const HttpRequest& request) { return site->Answer(request); }, {.workers = kWorkers}));
+  std::printf("http://%s/\n", listening.address.c_str());
   std::printf("The page asks for a token: it is in %s.\n", page_token->file().c_str());
   std::fflush(stdout);
   while (!InterruptFlag()) std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -149,6 +149,14 @@ bool ChildProcess::Wait(absl::Duration timeout) {
   return true;
 }
 
+void ReapOrphans(absl::FunctionRef<bool(pid_t)> is_own) {
+  while (true) {
+    siginfo_t ended = {};
+    if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0 || is_own(ended.si_pid)) return;
+    waitpid(ended.si_pid, nullptr, WNOHANG);
+  }
+}
+
 absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std::string& end) {
   if (const auto said = ErrorInLog(child.log())) {
     return MakeError(said->first,

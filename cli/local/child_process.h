@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/status/reason.h"
@@ -42,6 +43,11 @@ class ChildProcess {
   std::string log_;
   std::optional<std::string> end_;
 };
+
+// Waits for children that have ended and are none that `is_own` knows: as the first process of a container this one
+// gets the children of those that were killed, and they would stay as zombies. Never blocks. Does nothing while one of
+// its own has ended and has not been asked for (Ended).
+void ReapOrphans(absl::FunctionRef<bool(pid_t)> is_own);
 
 // Describes a child for errors.
 struct ChildName {

@@ -1,7 +1,10 @@
 #include "cli/local/child_process.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -79,6 +82,22 @@ TEST(AwaitAddressTest, AwaitAddress_EarlyEnd_IsTheChildsOwnError) {
   EXPECT_EQ(address.status().message(),
             "the coordinator ended with exit status 1: pid 7 serves it: here; its log is " + Log("own"));
   EXPECT_EQ(MetadataOf(address.status())["log"], Log("own"));
+}
+
+TEST(ReapOrphansTest, ReapOrphans_OfAProcessThatIsGone_LeavesNoZombie) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  auto own = ChildProcess::Start({"/bin/sh", "-c", "sleep 0 & exit 4"}, Log("parent"));
+  // Of the two that end, the orphan may be first or second.
+  siginfo_t ended = {};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(own->pid()), &ended, WEXITED | WNOWAIT), 0);
+  ReapOrphans([&](pid_t pid) { return pid == own->pid(); });
+  EXPECT_EQ(own->Ended(), "exit status 4") << "its owner is told";
+  // If the orphan still runs, this waits for its end.
+  waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT);
+  ReapOrphans([](pid_t) { return false; });
+  EXPECT_EQ(waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT), -1);
+  EXPECT_EQ(errno, ECHILD) << "no child is left";
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 TEST(ErrorOfTest, ErrorOf_WithoutAnErrorOfItsOwn_TheEndOfALongLogIsTold) {

@@ -33,6 +33,8 @@ class ForegroundProcess {
   ForegroundProcess& operator=(ForegroundProcess&&) = delete;
   ~ForegroundProcess();
 
+  pid_t pid() const { return pid_; }
+
   // Waits for a signal, at most for `timeout`, and forwards it to the program. (A signal of the terminal reaches the
   // program by itself and is not forwarded.) When the program has ended, returns its exit status in the form of shells:
   // 128 and the signal's number if a signal ended it.

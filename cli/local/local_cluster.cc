@@ -24,6 +24,7 @@
 #include "common/base/duration_text.h"
 #include "common/file/errno_error.h"
 #include "common/format/checkpoint_path.h"
+#include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "store/open/open_storage.h"
@@ -38,6 +39,9 @@ namespace {
 constexpr absl::Duration kRootPatience = absl::Seconds(2);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
+// How long services that were started in vain may take to end.
+constexpr absl::Duration kEndOfStarted = absl::Seconds(2);
+constexpr char kEndedWell[] = "exit status 0";
 // A service that has run for this time is restarted without a pause.
 constexpr absl::Duration kSteady = absl::Minutes(1);
 
@@ -159,6 +163,16 @@ absl::Status LocalCluster::Start() {
   CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, root));
   if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
   CAIRN_RETURN_IF_ERROR(PlanServices());
+  const absl::Status started = StartServices();
+  if (!started.ok()) {
+    // They serve no trainer yet, and give back their ranks if they may end by themselves.
+    const absl::Time deadline = Clock::Real().SteadyNow() + kEndOfStarted;
+    Drain([&] { return Clock::Real().SteadyNow() >= deadline; });
+  }
+  return started;
+}
+
+absl::Status LocalCluster::StartServices() {
   for (Service& service : services_) {
     (void)unlink(service.address_file.c_str());  // the file of the previous run
     CAIRN_RETURN_IF_ERROR(Launch(service));
@@ -293,15 +307,25 @@ std::string LocalCluster::SocketDirectory(int number) const {
 
 absl::StatusOr<std::vector<std::string>> LocalCluster::AddressesOf(int number) const {
   std::vector<std::string> flags;
-  if (options_.listen.empty() && !options_.host.empty()) flags = {"--listen", options_.host + ":0"};
-  for (const auto& [flag, first] : {std::pair<std::string, const std::string&>{"--listen", options_.listen},
-                                    {"--advertise", options_.advertise},
-                                    {"--metrics-listen", options_.agent_metrics}}) {
+  if (options_.listen.empty() && !options_.host.empty()) flags = {"--listen", JoinHostPort(options_.host, 0)};
+  for (const auto& [flag, first] :
+       {std::pair<std::string, const std::string&>{"--listen", options_.listen}, {"--advertise", options_.advertise}}) {
     if (first.empty()) continue;
     CAIRN_ASSIGN_OR_RETURN(std::string address, AddressAfter(first, number, flag));
     flags.insert(flags.end(), {flag, std::move(address)});
   }
+  if (options_.agent_metrics) flags.insert(flags.end(), {"--metrics-listen", "unix:" + MetricsSocket(number)});
   return flags;
+}
+
+std::string LocalCluster::MetricsSocket(int number) const { return SocketDirectory(number) + "/metrics.sock"; }
+
+std::vector<AgentSocket> LocalCluster::metrics_sockets() const {
+  std::vector<AgentSocket> sockets;
+  for (int number = 0; number < options_.ranks; ++number) {
+    sockets.push_back({FirstRank() + number, MetricsSocket(number)});
+  }
+  return sockets;
 }
 
 std::vector<std::string> LocalCluster::LocalRankOf(int number) const {
@@ -350,6 +374,25 @@ std::vector<std::string> LocalCluster::Tend() {
     }
   }
   return said;
+}
+
+void LocalCluster::ReapOrphans(pid_t other) {
+  cli::ReapOrphans([this, other](pid_t pid) {
+    return pid == other || std::ranges::any_of(
+        services_, [pid](const Service& service) { return service.child != nullptr && service.child->pid() == pid; });
+  });
+}
+
+std::vector<std::string> LocalCluster::AgentsThatEndedBadly() {
+  std::vector<std::string> bad;
+  for (size_t i = HasCoordinator() ? 1 : 0; i < services_.size(); ++i) {
+    if (services_[i].child == nullptr) continue;
+    const std::optional<std::string> end = services_[i].child->Ended();
+    if (end == kEndedWell) continue;
+    bad.push_back(
+        absl::StrCat(services_[i].name.text, end.has_value() ? " ended with " : " still runs", end.value_or("")));
+  }
+  return bad;
 }
 
 void LocalCluster::SignalServices(bool agents) {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/base/command.h"
+#include "cli/local/agent_scrape.h"
 #include "cli/local/child_process.h"
 #include "cli/local/run_directory.h"
 #include "common/file/unique_fd.h"
@@ -34,12 +35,11 @@ struct LocalClusterOptions {
   int nodes = 1;
   int node = 0;
   std::string host;  // the name or address by which other machines reach this one
-  // Addresses of the first agent here, "host:port": where it listens, what other agents are told if that is another
-  // address, and where it serves metrics. The agents after it take the ports that follow. Empty: a free port of `host`;
-  // the same; no metrics.
+  // Addresses of the first agent here, "host:port": where it listens, and what other agents are told if that is another
+  // address. The agents after it take the ports that follow. Empty: a free port of `host`; the same.
   std::string listen;
   std::string advertise;
-  std::string agent_metrics;
+  bool agent_metrics = false;  // each agent serves metrics at a Unix socket (metrics_sockets)
   // The trainers are in another container of the same pod. Then agents print to standard error and have no logs, other
   // users may enter the directories of their sockets, these are named by the rank on this machine, and the root must
   // stand.
@@ -64,6 +64,13 @@ class LocalCluster {
   // Starts processes again that have ended, with pauses that grow up to five seconds. Must be called some times a
   // second. Returns messages for the user: "the agent of rank 1 ended with signal 9; it is started again".
   std::vector<std::string> Tend();
+
+  // Waits for orphans as cli::ReapOrphans does. `other` is a child of this process besides those here; -1 if there is none.
+  void ReapOrphans(pid_t other = -1);
+
+  // Returns what is wrong with the end of the agents after DrainAgents: "the agent of rank 1 ended with exit status 1",
+  // "the agent of rank 2 still runs". Empty if all have ended well.
+  std::vector<std::string> AgentsThatEndedBadly();
 
   // Asks the agents to finish staged saves and to end, waits for them, and then does the same with the coordinator.
   // Returns early if `give_up` returns true; the destructor then kills the processes that still run.
@@ -96,6 +103,8 @@ class LocalCluster {
   // Returns how many services run, and how many were started again because they had ended.
   int running() const;
   int64_t restarts() const { return restarts_; }
+  // Returns where each agent serves its metrics, if agent_metrics is set.
+  std::vector<AgentSocket> metrics_sockets() const;
   // Returns the agents' addresses, by rank on this machine.
   std::vector<std::string> agents() const;
 
@@ -121,6 +130,7 @@ class LocalCluster {
   int FirstRank() const { return options_.node * options_.ranks; }
   // Returns the directory of an agent's sockets, by its number on this machine.
   std::string SocketDirectory(int number) const;
+  std::string MetricsSocket(int number) const;
   // Returns the flags of an agent that say where it listens, by its number on this machine.
   absl::StatusOr<std::vector<std::string>> AddressesOf(int number) const;
   // If a coordinator holds the root and is ending, waits for its end. FAILED_PRECONDITION (ROOT_IN_USE): a coordinator
@@ -129,6 +139,7 @@ class LocalCluster {
   // Makes the directory of the root, unless it stands.
   absl::Status MakeRoot();
   absl::Status PlanServices();
+  absl::Status StartServices();
   // Returns the environment of an agent, by its number on this machine.
   std::vector<std::string> LocalRankOf(int number) const;
   void AddService(ChildName name, const std::string& log, std::vector<std::string> command);

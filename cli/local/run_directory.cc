@@ -20,6 +20,7 @@
 #include "common/base/digest.h"
 #include "common/base/mutex.h"
 #include "common/file/atomic_write.h"
+#include "common/file/file_advice.h"
 #include "common/file/full_transfer.h"
 #include "common/file/own_directory.h"
 #include "common/rpc/address.h"
@@ -38,14 +39,15 @@ absl::Status Fault(const std::string& path, absl::string_view why, const std::st
   return MakeError(Reason::kSocketDirectory, absl::StrCat(path, ": ", why), metadata);
 }
 
+absl::Status Fault(const std::string& path, absl::string_view what, int error) {
+  return Fault(path, absl::StrCat(what, ": ", std::generic_category().message(error)),
+               NextWithoutFile(error, path, "--run-directory"));
+}
+
 absl::Status MakePrivate(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Fault(path, absl::StrCat("it cannot be made: ", std::generic_category().message(errno)));
-  }
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Fault(path, "it cannot be made", errno);
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0) {
-    return Fault(path, absl::StrCat("its properties cannot be read: ", std::generic_category().message(errno)));
-  }
+  if (lstat(path.c_str(), &info) != 0) return Fault(path, "its properties cannot be read", errno);
   if (const std::string why = WhyNotOwn(info, geteuid()); !why.empty()) return Fault(path, absl::StrCat("it ", why));
   return absl::OkStatus();
 }
@@ -162,11 +164,11 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::stri
   if (!parent.empty() && access(parent.c_str(), F_OK) != 0) CAIRN_RETURN_IF_ERROR(MakePrivate(parent));
   CAIRN_RETURN_IF_ERROR(MakePrivate(path));
   if (others_may_enter && chmod(path.c_str(), 0711) != 0) {
-    return Fault(path, absl::StrCat("its mode cannot be set: ", std::generic_category().message(errno)));
+    return Fault(path, "its mode cannot be set", errno);
   }
   if (OwnLocks::Get().Has(LockOf(path))) return Fault(path, "this process holds it already");
   UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd.valid()) return Fault(path, absl::StrCat("its lock: ", std::generic_category().message(errno)));
+  if (!fd.valid()) return Fault(path, "its lock cannot be made", errno);
   struct flock lock = WholeFile();
   if (fcntl(fd.get(), F_SETLK, &lock) != 0) {
     const auto holder = HolderOf(path);
@@ -199,9 +201,12 @@ std::optional<pid_t> RunDirectory::HolderOf(const std::string& path) {
 
 absl::Status RunDirectory::Describe(const std::string& job, const std::string& root) const {
   (void)unlink((path_ + kAddressFile).c_str());  // of the previous run, which may have had a coordinator
-  return WriteAtomically(path_ + kJobFile, absl::StrCat(job, "\n", root, "\n"),
-                         {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
-      .put.status();
+  const std::string path = path_ + kJobFile;
+  return WithNextWithoutFile(
+      WriteAtomically(path, absl::StrCat(job, "\n", root, "\n"),
+                      {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
+          .put.status(),
+      path, "--run-directory");
 }
 
 std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {

@@ -3,6 +3,12 @@
 #include "common/metrics/process_metrics.h"
 
 namespace cairn::cli {
+namespace {
+
+// Prometheus waits for ten seconds.
+constexpr absl::Duration kPatience = absl::Seconds(2);
+
+}  // namespace
 
 std::vector<prometheus::MetricFamily> SidecarMetrics::Collect() const {
   prometheus::MetricFamily running =
@@ -13,6 +19,25 @@ std::vector<prometheus::MetricFamily> SidecarMetrics::Collect() const {
                   prometheus::MetricType::Counter);
   AddMeasured(restarts, {{"job_name", job_}}, static_cast<double>(restarts_));
   return {running, restarts};
+}
+
+void SidecarMetrics::SetServing(std::vector<AgentSocket> agents) {
+  MutexLock lock(mutex_);
+  agents_ = std::move(agents);
+}
+
+bool SidecarMetrics::serving() const {
+  MutexLock lock(mutex_);
+  return !agents_.empty();
+}
+
+std::vector<MetricsText> SidecarMetrics::OfAgents() const {
+  std::vector<AgentSocket> agents;
+  {
+    MutexLock lock(mutex_);
+    agents = agents_;
+  }
+  return ScrapeAgents(agents, kPatience);
 }
 
 }  // namespace cairn::cli

@@ -1,7 +1,5 @@
 #include "common/http/http_server.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -13,18 +11,15 @@
 #include <cstdint>
 #include <deque>
 #include <list>
-#include <system_error>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "common/file/unique_fd.h"
+#include "common/file/errno_error.h"
 #include "common/resources/memory.h"
 #include "common/resources/open_files.h"
 #include "common/resources/thread.h"
-#include "common/rpc/address.h"
-#include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
@@ -74,43 +69,12 @@ std::string Rendered(const HttpAnswer& answer) {
 
 HttpAnswer Plain(int status, const std::string& text) { return {status, "text/plain; charset=utf-8", text + "\n", {}}; }
 
-absl::Status CannotListen(const std::string& address, const std::string& why) {
-  return MakeError(Reason::kBadRequest, absl::StrCat("cannot listen on ", address, ": ", why), {{"address", address}});
-}
-
-absl::StatusOr<UniqueFd> Listen(const std::string& address) {
-  const auto [host, port] = HostAndPort(address);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return CannotListen(address, gai_strerror(error));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
-  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1;
-  if (!fd.valid() || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(fd.get(), kBacklog) != 0) {
-    return CannotListen(address, std::generic_category().message(errno));
-  }
-  return fd;
-}
-
-int PortOf(int fd) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
 }  // namespace
 
 class HttpServer::Impl {
  public:
-  Impl(UniqueFd listener, UniqueFd wake, const HttpServerOptions& options)
-      : options_(options), port_(PortOf(listener.get())), listener_(std::move(listener)), wake_(std::move(wake)) {}
+  Impl(std::vector<UniqueFd> listeners, UniqueFd wake, const HttpServerOptions& options)
+      : options_(options), listeners_(std::move(listeners)), wake_(std::move(wake)) {}
 
   ~Impl() {
     {
@@ -131,8 +95,6 @@ class HttpServer::Impl {
     }
     return absl::OkStatus();
   }
-
-  int port() const { return port_; }
 
  private:
   enum class State {
@@ -208,8 +170,11 @@ class HttpServer::Impl {
   // Waits for the next event, and handles it.
   void Await() {
     const bool rests = Now() < rests_until_;
-    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0},
-                                  {listener_.get(), static_cast<short>(rests ? 0 : POLLIN), 0}};
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
+    for (const UniqueFd& each : listeners_) {
+      polled.push_back({each.get(), static_cast<short>(rests ? 0 : POLLIN), 0});
+    }
+    const size_t first = polled.size();
     std::vector<Connections::iterator> of;
     for (auto each = connections_.begin(); each != connections_.end(); ++each) {
       if (each->state == State::kAnswering) continue;
@@ -222,10 +187,12 @@ class HttpServer::Impl {
       (void)!read(wake_.get(), &count, sizeof(count));
     }
     for (size_t i = 0; i < of.size(); ++i) {
-      if (polled[i + 2].revents != 0) Move(of[i]);
+      if (polled[first + i].revents != 0) Move(of[i]);
     }
     // New connections are accepted last, because they may end old ones.
-    if (polled[1].revents != 0) Accept();
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      if (polled[1 + i].revents != 0) Accept(listeners_[i].get());
+    }
   }
 
   int MillisecondsToWait(bool rests) const {
@@ -247,10 +214,10 @@ class HttpServer::Impl {
     std::erase_if(connections_, [&](const Connection& each) { return DeadlineOf(each) <= now; });
   }
 
-  void Accept() {
+  void Accept(int listener) {
     // A client that connects again and again must not keep the others waiting.
     for (int i = 0; i < kBacklog; ++i) {
-      UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!fd.valid()) {
         const bool scarce = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         if (scarce && !EndOldest()) rests_until_ = Now() + kRest;
@@ -369,8 +336,7 @@ class HttpServer::Impl {
   }
 
   const HttpServerOptions options_;
-  const int port_;
-  const UniqueFd listener_;
+  const std::vector<UniqueFd> listeners_;
   const UniqueFd wake_;
   Handler handler_;
 
@@ -387,20 +353,16 @@ class HttpServer::Impl {
   std::vector<std::thread> threads_;
 };
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
-                                                              absl::FunctionRef<Handler(int port)> make_handler,
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(std::vector<UniqueFd> listeners, Handler handler,
                                                               const HttpServerOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, Listen(address));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return CannotListen(address, std::generic_category().message(errno));
-  auto impl = std::make_unique<Impl>(std::move(listener), std::move(wake), options);
-  CAIRN_RETURN_IF_ERROR(impl->Serve(make_handler(impl->port())));
+  if (!wake.valid()) return ErrnoError(errno, "eventfd", "an HTTP server");
+  auto impl = std::make_unique<Impl>(std::move(listeners), std::move(wake), options);
+  CAIRN_RETURN_IF_ERROR(impl->Serve(std::move(handler)));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
-
-int HttpServer::port() const { return impl_->port(); }
 
 }  // namespace cairn

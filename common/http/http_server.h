@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/file/unique_fd.h"
 #include "common/http/http_request.h"
 
 namespace cairn {
@@ -42,16 +42,12 @@ class HttpServer {
   // Answers a request. Called on the worker threads, several at a time.
   using Handler = std::function<HttpAnswer(const HttpRequest& request)>;
 
-  // Listens on `address` (host:port; port 0 takes a free one). `make_handler` gets the port that was bound and makes
-  // the handler. It is called before the first request is answered. INVALID_ARGUMENT (BAD_REQUEST): the address cannot
-  // be bound; the message says why. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the threads.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
-                                                           absl::FunctionRef<Handler(int port)> make_handler,
+  // Answers the connections of listening sockets (common/rpc/listening_sockets.h), which must not block.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the threads, or a descriptor.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(std::vector<UniqueFd> listeners, Handler handler,
                                                            const HttpServerOptions& options = {});
   // Waits for requests that are being answered. Afterwards the handler is not called any more.
   ~HttpServer();
-
-  int port() const;
 
  private:
   class Impl;

@@ -4,11 +4,13 @@
 #ifndef CAIRN_COMMON_METRICS_METRICS_SERVER_H_
 #define CAIRN_COMMON_METRICS_METRICS_SERVER_H_
 
+#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
+#include "common/metrics/merged_metrics.h"
 
 namespace prometheus {
 class Collectable;
@@ -16,19 +18,24 @@ class Collectable;
 
 namespace cairn {
 
+struct MetricsOptions {
+  // If set, returns the metrics of other processes, which are served too.
+  std::function<std::vector<MetricsText>()> others;
+  // If set, GET /serving answers 200 if it returns true, else 503: a startup probe asks this.
+  std::function<bool()> serving;
+};
+
 // Thread-safe.
 class MetricsServer {
  public:
-  // Answers GET /metrics on `address` (host:port; port 0 takes a free one) with the metrics of the collectables and of
-  // the process itself. The server shares ownership of the collectables, and calls them on its own thread.
-  // INVALID_ARGUMENT (BAD_REQUEST): the address cannot be bound.
+  // Answers GET /metrics on listening sockets (common/rpc/listening_sockets.h) with the metrics of the collectables and
+  // of the process itself. The server shares ownership of the collectables, and calls them on its own thread.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the threads, or a descriptor.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
-      const std::string& address, std::vector<std::shared_ptr<prometheus::Collectable>> collectables);
+      std::vector<UniqueFd> listeners, std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
+      MetricsOptions options = {});
   // Waits for requests that are being answered.
   ~MetricsServer();
-
-  // Returns "host:port" with the port that was bound.
-  const std::string& address() const;
 
  private:
   struct Impl;

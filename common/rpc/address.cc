@@ -48,7 +48,8 @@ std::pair<std::string, std::string> Split(std::string_view address) {
 }
 
 std::string Join(const std::string& host, const std::string& port) {
-  return host.find(':') == std::string::npos ? absl::StrCat(host, port) : absl::StrCat("[", host, "]", port);
+  in6_addr six;
+  return inet_pton(AF_INET6, host.c_str(), &six) == 1 ? absl::StrCat("[", host, "]", port) : absl::StrCat(host, port);
 }
 
 }  // namespace
@@ -56,8 +57,18 @@ std::string Join(const std::string& host, const std::string& port) {
 std::vector<std::string> CanonicalAddresses(std::string_view address) {
   const auto [host, port] = Split(address);
   if (host == "localhost") return {Join("127.0.0.1", port), Join("::1", port)};
+  return {CanonicalAddress(address)};
+}
+
+std::string CanonicalAddress(std::string_view address) {
+  const auto [host, port] = Split(address);
   const std::string numeric = NumericHost(host);
-  return {Join(numeric.empty() ? host : numeric, port)};
+  return Join(numeric.empty() ? host : numeric, port);
+}
+
+std::string JoinHostPort(std::string_view host, int port) {
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return Join(std::string(host), absl::StrCat(":", port));
 }
 
 std::pair<std::string, std::string> HostAndPort(std::string_view address) {

@@ -13,6 +13,14 @@ namespace cairn {
 // "localhost" means two addresses. Another host's name stays a name, in lower case.
 std::vector<std::string> CanonicalAddresses(std::string_view address);
 
+// Returns the address with its host in canonical spelling: without a prefix of gRPC, a name in lower case, brackets
+// only around an IPv6 address. Brackets around another host are accepted, so that a manifest may put them around an
+// address whose version it does not know: "[10.0.0.1]:7421" gives "10.0.0.1:7421".
+std::string CanonicalAddress(std::string_view address);
+
+// Returns "host:port"; a host that is an IPv6 address gets brackets, unless it has them.
+std::string JoinHostPort(std::string_view host, int port);
+
 // Returns the host and the port. The host is in lower case, without brackets and without gRPC's prefix. The port is
 // empty if there is none.
 std::pair<std::string, std::string> HostAndPort(std::string_view address);

@@ -19,9 +19,24 @@ TEST(CanonicalAddressesTest, CanonicalAddresses_AnySpelling_GivesOneOfEachSocket
   EXPECT_EQ(CanonicalAddresses("[::1]"), Addresses{"[::1]"});
 }
 
+TEST(CanonicalAddressTest, CanonicalAddress_BracketsAroundAnyHost_StayOnlyAroundIpv6) {
+  EXPECT_EQ(CanonicalAddress("[10.0.0.1]:7421"), "10.0.0.1:7421");
+  EXPECT_EQ(CanonicalAddress("[FD00:0::1]:7421"), "[fd00::1]:7421");
+  EXPECT_EQ(CanonicalAddress("[0::0]:0"), "[::]:0");
+  EXPECT_EQ(CanonicalAddress("[node-7]:1"), "node-7:1");
+  EXPECT_EQ(CanonicalAddress("LocalHost:1"), "localhost:1");
+}
+
+TEST(JoinHostPortTest, JoinHostPort_Ipv6_GetsBrackets) {
+  EXPECT_EQ(JoinHostPort("fd00::1", 0), "[fd00::1]:0");
+  EXPECT_EQ(JoinHostPort("[fd00::1]", 7), "[fd00::1]:7");
+  EXPECT_EQ(JoinHostPort("10.0.0.1", 7), "10.0.0.1:7");
+  EXPECT_EQ(JoinHostPort("node", 7), "node:7");
+}
+
 TEST(IsHostPortTest, IsHostPort_HostOrPortIsMissing_IsFalse) {
   for (const char* address : {"127.0.0.1:7420", "localhost:0", "node-7.cluster:65535", "my_service:1", "[::1]:7420",
-                              "dns:///node:1", "ipv4:10.0.0.1:5", "ipv6:[::1]:7"})
+                              "dns:///node:1", "ipv4:10.0.0.1:5", "ipv6:[::1]:7", "[10.0.0.1]:7"})
     EXPECT_TRUE(IsHostPort(address)) << address;
   for (const char* address : {"", "foo", ":7420", "foo:", "foo:bar", "foo:65536", "foo:-1", "foo:+1", "foo:7420/x",
                               "http://foo:7420", "unix:/run/agent.sock", "::1:7420", "[::1]", "[x:y]:7420", "foo :1"})

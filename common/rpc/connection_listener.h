@@ -18,6 +18,7 @@
 #include "common/file/unique_fd.h"
 #include "common/rpc/gate.h"
 #include "common/rpc/health_board.h"
+#include "common/rpc/listening_sockets.h"
 #include "common/rpc/peer_keys.h"
 
 namespace cairn {
@@ -25,12 +26,10 @@ namespace cairn {
 // Call in this order: Listen, AddTo, the builder's BuildAndStart, Serve, Stop, the server's Shutdown.
 class ConnectionListener {
  public:
-  // Listens at "host:port"; port 0 takes a free one. If a name has several addresses, all of them get the same port.
-  // Addresses that cannot be bound are omitted if at least one can be bound; the log says so if another process listens
-  // there (port_shared). The wildcards "0.0.0.0" and "[::]" both mean all addresses of IPv4 and IPv6, as in gRPC.
-  // Connections wait until Serve. `keys` returns the current keys by which peers prove themselves, or null if there are
-  // none yet. If `keys` is unset, no proof is needed (--insecure). INVALID_ARGUMENT (BAD_REQUEST): no address can be
-  // bound. RESOURCE_EXHAUSTED (MEMORY_LIMIT): there is no descriptor left.
+  // Listens at "host:port" as ListenAt does. Connections wait until Serve. `keys` returns the current keys by which
+  // peers prove themselves, or null if there are none yet. If `keys` is unset, no proof is needed (--insecure).
+  // INVALID_ARGUMENT (BAD_REQUEST): no address can be bound. RESOURCE_EXHAUSTED (MEMORY_LIMIT): there is no descriptor
+  // left.
   using KeysNow = std::function<std::shared_ptr<const PeerKeys>()>;
   static absl::StatusOr<std::unique_ptr<ConnectionListener>> Listen(const std::string& address, KeysNow keys);
   ~ConnectionListener() { Stop(); }
@@ -49,12 +48,15 @@ class ConnectionListener {
   void SetAllServing(bool serving);
 
   int port() const { return port_; }
+  // Returns "host:port" with the port that was bound.
+  const std::string& address() const { return address_; }
 
  private:
-  explicit ConnectionListener(std::vector<UniqueFd> listeners);
+  explicit ConnectionListener(ListeningSockets listening);
   void Pass(int listener, UniqueFd connection);
 
   const int port_;
+  const std::string address_;
   HealthBoard health_;
   std::vector<UniqueFd> listeners_;
   std::unique_ptr<Gate> gate_;

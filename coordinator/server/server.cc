@@ -12,8 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/metrics/metrics_server.h"
+#include "common/rpc/address.h"
 #include "common/rpc/connection_listener.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/listening_sockets.h"
 #include "common/rpc/peer_channel.h"
 #include "common/rpc/peer_keys.h"
 #include "common/status/reason.h"
@@ -40,11 +42,9 @@ constexpr absl::Duration kShutdown = absl::Seconds(2);
 
 // Returns where a process finds itself that listens on `address`: all interfaces means loopback as well.
 std::string LoopbackAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const std::string host = address.substr(0, colon);
-  const std::string port = address.substr(colon);
-  if (host == "0.0.0.0") return absl::StrCat("127.0.0.1", port);
-  if (host == "[::]") return absl::StrCat("[::1]", port);
+  const auto [host, port] = HostAndPort(address);
+  if (host == "0.0.0.0") return absl::StrCat("127.0.0.1:", port);
+  if (host == "::") return absl::StrCat("[::1]:", port);
   return address;
 }
 
@@ -86,6 +86,12 @@ class CoordinatorServer::Impl {
     if (options_.tokens != nullptr && !options_.tokens->insecure()) {
       keys = [tokens = options_.tokens] { return tokens->Keys(ServerRole::kCoordinator); };
     }
+    // A port that is taken is told before agents are served.
+    ListeningSockets metrics;
+    if (!options_.metrics_listen.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(metrics, ListenAt("--metrics-listen", options_.metrics_listen));
+    }
+    metrics_address_ = metrics.address;
     CAIRN_ASSIGN_OR_RETURN(listener_, ConnectionListener::Listen(options_.listen, std::move(keys)));
     listener_->AddTo(builder);
     builder.RegisterService(&agents_);
@@ -94,10 +100,9 @@ class CoordinatorServer::Impl {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return MakeError(Reason::kInternal, "the coordinator's gRPC server does not start");
     CAIRN_RETURN_IF_ERROR(listener_->Serve(*server_));
-    const size_t colon = options_.listen.rfind(':');
-    address_ = absl::StrCat(options_.listen.substr(0, colon), ":", listener_->port());
+    address_ = listener_->address();
     if (!options_.metrics_listen.empty()) {
-      CAIRN_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, {metrics_}));
+      CAIRN_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(std::move(metrics.sockets), {metrics_}));
     }
     // The port is where agents' calls come in, whatever address they take to it.
     loopback_ = std::make_shared<PeerChannel>(
@@ -110,7 +115,7 @@ class CoordinatorServer::Impl {
 
   const std::string& address() const { return address_; }
   bool only_mirror_stalls() const { return only_mirror_stalls_; }
-  std::string metrics_address() const { return metrics_server_ == nullptr ? "" : metrics_server_->address(); }
+  const std::string& metrics_address() const { return metrics_address_; }
 
   // False if a thread that storage holds may still use any part of this.
   bool Drain(absl::Duration timeout) {
@@ -242,6 +247,7 @@ class CoordinatorServer::Impl {
   bool ended_ = true;
   bool only_mirror_stalls_ = false;
   std::string address_;
+  std::string metrics_address_;
 };
 
 CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

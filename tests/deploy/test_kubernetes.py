@@ -77,7 +77,7 @@ def test_every_overlay_adds_the_same_agent(rendered):
     old = copy.deepcopy(native)
     for key in ("restartPolicy", "startupProbe"):
         del old[key]
-    old["readinessProbe"] = {"httpGet": {"path": "/metrics", "port": "metrics"}, "periodSeconds": 2}
+    old["readinessProbe"] = {"httpGet": {"path": "/serving", "port": "metrics"}, "periodSeconds": 2}
     assert found[OLD] == [old]
     # podman plays no native sidecars and no probes, and knows no address of a pod.
     plain = copy.deepcopy(native)
@@ -85,6 +85,7 @@ def test_every_overlay_adds_the_same_agent(rendered):
         del plain[key]
     for key in ("POD_IP", "CAIRN_ADVERTISE", "CAIRN_NODE"):
         del plain["env"][key]
+    del plain["env"]["COORDINATOR_SERVICE"]
     plain["env"]["CAIRN_COORDINATOR"] = {"value": "cairn-coordinator-pod-0:7420"}
     assert found["podman"] == [plain]
 
@@ -156,7 +157,7 @@ def test_every_container_tells_prometheus_by_a_port_that_the_policies_open(overl
         if overlay == "podman":
             continue  # it would publish ports on the machine
         ports = {one["containerPort"] for one in container["ports"] if one["name"].startswith("metrics")}
-        assert ports == ({9420} if container["name"] == "coordinator" else set(range(9420, 9429)))
+        assert ports == {9420}
         name = "cairn-coordinator" if container["name"] == "coordinator" else "cairn-ranks"
         (policy,) = [one for one in rendered[overlay]
                      if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == name]
@@ -166,21 +167,21 @@ def test_every_container_tells_prometheus_by_a_port_that_the_policies_open(overl
         assert opened == ports, name
 
 
-def pod_monitor(ranks, port):
-    """Returns whether the PodMonitor takes a port of the sidecars of pods of so many ranks."""
+def pod_monitor(container):
+    """Returns the ports of a sidecar that the PodMonitor takes."""
     text = (manifests.DEPLOY / "components/pod-monitor/pod-monitor.yaml").read_text()
     (monitor,) = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] == "cairn-ranks"]
-    (endpoint,) = [one for one in monitor["spec"]["podMetricsEndpoints"] if one["port"] == port]
-    return all(rule["action"] == "keep" and re.fullmatch(rule["regex"], ranks)
-               for rule in endpoint.get("relabelings", []))
+    wanted = [endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]]
+    return [port["containerPort"] for port in container["ports"] if port["name"] in wanted]
 
 
-def scrape_config(ranks, port):
+def scrape_config(container):
     """The same of the configuration for a Prometheus without an operator."""
     configuration = yaml.safe_load((manifests.REPOSITORY / "deploy/monitoring/prometheus.yaml").read_text())
     (keep,) = [rule for job in configuration["scrape_configs"] for rule in job.get("relabel_configs", [])
                if rule.get("action") == "keep"]
-    return re.fullmatch(keep["regex"], f"cairn-agent;{port};{ranks}") is not None
+    return [port["containerPort"] for port in container["ports"]
+            if re.fullmatch(keep["regex"], f"{container['name']};{port['name']}")]
 
 
 def test_the_page_fits_the_strict_schema_and_reaches_the_coordinator(validate, tmp_path):
@@ -199,10 +200,69 @@ def test_the_page_fits_the_strict_schema_and_reaches_the_coordinator(validate, t
 
 
 @pytest.mark.parametrize("takes", [pod_monitor, scrape_config])
-def test_prometheus_takes_the_sidecar_and_the_agents_that_a_pod_has(takes):
-    for ranks in range(1, 9):
-        assert takes(str(ranks), "metrics")
-        assert [number for number in range(8) if takes(str(ranks), f"metrics-{number}")] == list(range(ranks))
+def test_prometheus_takes_the_one_port_of_a_sidecar(takes, rendered):
+    for overlay in ("one-node", "shared-filesystem", "raycluster"):
+        ((container, _),) = agents(rendered[overlay])
+        assert takes(container) == [9420]
+
+
+@pytest.mark.parametrize("overlay", [overlay for overlay in OVERLAYS if overlay != "podman"])
+def test_names_follow_a_prefix_and_a_suffix(overlay, rendered, tmp_path):
+    """Names that nobody defines, such as a Secret that an operator makes by hand, stay."""
+    manifests.render(overlay, tmp_path)  # makes the copy of the tree
+    renamed = tmp_path / "kubernetes/overlays/renamed"
+    renamed.mkdir()
+    (renamed / "kustomization.yaml").write_text(yaml.safe_dump(
+        {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [f"../{overlay}"],
+         "namePrefix": "a-", "nameSuffix": "-b"}))
+    objects = manifests.render("renamed", tmp_path)
+    services = {one["metadata"]["name"] for one in objects if one["kind"] == "Service"}
+    assert "a-cairn-coordinator-b" in services
+    assert manifests.lacks(objects) == []
+    found = list(manifests.containers(objects))
+    assert len(found) == 2
+    secrets = {one["metadata"]["name"] for one in objects if one["kind"] == "Secret"}
+    for _, spec in found:
+        assert {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume} <= secrets
+        assert spec.get("subdomain") in {None, *services}
+    addressed = [one for one in every_container(objects) if "COORDINATOR_SERVICE" in variables_of(one)]
+    assert {one["name"] for one in addressed} >= {"cairn-agent"}
+    for container in addressed:
+        assert variables_of(container)["COORDINATOR_SERVICE"] == "a-cairn-coordinator-b"
+        assert variables_of(container)["CAIRN_COORDINATOR"] == "$(COORDINATOR_SERVICE):7420"
+    for one in objects:
+        if one["kind"] == "TrainJob":
+            runtimes = {other["metadata"]["name"] for other in objects if other["kind"] == "TrainingRuntime"}
+            assert one["spec"]["runtimeRef"]["name"] in runtimes
+        if one["kind"] == "Service" and one["spec"].get("clusterIP") == "None":
+            labels = [template["metadata"]["labels"] for other in objects for template in manifests.templates(other)]
+            assert any(one["spec"]["selector"].items() <= these.items() for these in labels), "it finds the job's pods"
+    old = {one["metadata"]["name"] for one in rendered[overlay] if one["kind"] in ("Service", "PersistentVolumeClaim")}
+    for container in every_container(objects):
+        words = " ".join([*container.get("command", []), *map(str, variables_of(container).values())])
+        assert not re.search(rf"(?<![\w/-])({'|'.join(map(re.escape, sorted(old)))})(?![\w/-])", words), words
+
+
+def every_container(objects):
+    for one in objects:
+        for template in manifests.templates(one):
+            yield from template["spec"].get("initContainers", []) + template["spec"]["containers"]
+
+
+def variables_of(container):
+    return {one["name"]: one.get("value", "") for one in container.get("env", [])}
+
+
+@pytest.mark.parametrize(("overlay", "address"), [
+    ("one-node", "$(JOB_NAME)-0.$(JOB_NAME)"), ("shared-filesystem", "$(JOBSET_NAME)-workers-0-0.$(JOBSET_NAME)"),
+    ("pytorchjob", "$(JOB_NAME)-worker-0")])
+def test_torchrun_finds_the_first_pod_by_the_name_that_the_job_has(overlay, address, rendered):
+    (container,) = trainers(rendered[overlay])
+    assert f"--master-addr={address}" in container["command"]
+    (variable,) = [one for one in container["env"] if one["name"] in ("JOB_NAME", "JOBSET_NAME")]
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] in (
+        "metadata.labels['batch.kubernetes.io/job-name']", "metadata.labels['jobset.sigs.k8s.io/jobset-name']",
+        "metadata.labels['training.kubeflow.org/job-name']")
 
 
 def test_the_queue_is_asked_for_by_the_job_and_not_by_the_coordinator(rendered):

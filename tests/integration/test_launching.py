@@ -51,6 +51,23 @@ report = client.reshard({"w": cairn.Shard(np.full((1024, 2048), client.rank), (2
 os.write(1, f"{report.transport}\\n".encode())  # both ranks have one pipe, and print may write twice
 """
 
+# Its grandchild ends as a child of the first process, which is `cairn run`.
+LEAVES_AN_ORPHAN = """
+import os, pathlib, time
+reads, writes = os.pipe()
+if os.fork() == 0:
+    if (orphan := os.fork()) == 0:
+        os._exit(0)
+    os.write(writes, str(orphan).encode())
+    os._exit(0)
+orphan = pathlib.Path("/proc", os.read(reads, 20).decode())
+os.wait()
+deadline = time.monotonic() + 30
+while orphan.exists():
+    assert time.monotonic() < deadline, (orphan / "status").read_text()
+    time.sleep(0.02)
+"""
+
 SAVES_THREE = """
 import numpy as np
 import cairn
@@ -138,6 +155,17 @@ def test_run_with_fewer_agents_than_trainers_commits_nothing(runtime, scripts):
 @pytest.mark.parametrize(("script", "status"), [("exit 42", 42), ("kill -KILL $$", 128 + signal.SIGKILL)])
 def test_run_hands_on_the_exit_status(runtime, tmp_path, script, status):
     assert run("run", f"--root={tmp_path}", "--", "sh", "-c", script).returncode == status
+
+
+def test_run_as_the_first_process_of_a_container_leaves_no_zombies(runtime, tmp_path):
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
+             *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"no namespaces here: {tried.stderr.strip()}")
+    done = subprocess.run([*words, CAIRN, "run", f"--root={tmp_path}/c", "--", sys.executable, "-c", LEAVES_AN_ORPHAN],
+                          capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
 
 
 def test_run_of_no_program_says_so(runtime, tmp_path):

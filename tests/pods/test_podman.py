@@ -70,15 +70,14 @@ def agents_of(pods: podman.Pods, number: int) -> dict[int, int]:
             if (words := line.split())[0].endswith("cairn-agent")}
 
 
-def metric(pods: podman.Pods, number: int, port: int, name: str) -> float:
-    """Returns what a sidecar tells Prometheus."""
+def metrics(pods: podman.Pods, number: int) -> dict[str, float]:
+    """Returns what a sidecar tells Prometheus: series and values."""
     address = json.loads(pods.podman("pod", "inspect", pods.pod(number)))["InfraContainerID"]
     networks = json.loads(pods.podman("inspect", address))[0]["NetworkSettings"]["Networks"]
     (found,) = [one["IPAddress"] for one in networks.values()]
-    with urllib.request.urlopen(f"http://{found}:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{found}:9420/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    (value,) = [line.rsplit(" ", 1)[1] for line in lines if line.startswith(f"{name}{{")]
-    return float(value)
+    return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
 def test_one_sidecar_serves_eight_ranks_and_their_pod_becomes_two_of_four():
@@ -87,7 +86,7 @@ def test_one_sidecar_serves_eight_ranks_and_their_pod_becomes_two_of_four():
             pods.await_said(rank, "training")
         before = agents_of(pods, 0)
         assert set(before) == set(range(8))
-        assert [metric(pods, 0, 9421 + rank, "cairn_agent_rank") for rank in (0, 7)] == [0, 7]
+        assert [metrics(pods, 0)[f'cairn_agent_rank{{rank="{rank}",job_name="demo"}}'] for rank in (0, 7)] == [0, 7]
         first = save(pods)
         verify(pods, first)
 
@@ -101,7 +100,7 @@ def test_one_sidecar_serves_eight_ranks_and_their_pod_becomes_two_of_four():
         verify(pods, second)
         after = agents_of(pods, 0)
         assert {rank for rank in range(8) if after[rank] != before[rank]} == {3}
-        assert metric(pods, 0, 9420, "cairn_agent_restarts_total") == 1
+        assert metrics(pods, 0)['cairn_agent_restarts_total{job_name="demo"}'] == 1
 
         pods.resize(pods=2, ranks_per_pod=4)
         resumed(pods, second, 1)

@@ -12,14 +12,14 @@
 namespace cairn {
 
 // `address`: "127.0.0.1:port". Returns the whole HTTP response; empty if there was none.
-inline std::string Scrape(const std::string& address) {
+inline std::string Scrape(const std::string& address, const std::string& path = "/metrics") {
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   std::string answer;
-  const std::string question = "GET /metrics HTTP/1.0\r\n\r\n";
+  const std::string question = "GET " + path + " HTTP/1.0\r\n\r\n";
   if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0 &&
       write(fd, question.data(), question.size()) == static_cast<ssize_t>(question.size())) {
     char buffer[4096];
