@@ -16,6 +16,8 @@
 #include "cli/corpus/corpus_bpe_compare_command.h"
 #include "cli/corpus/corpus_bpe_train_command.h"
 #include "cli/corpus/input_files.h"
+#include "cli/corpus/line_input.h"
+#include "cli/corpus/pretokenizer_flag.h"
 #include "cli/corpus/replaced_output.h"
 #include "common/base/clock.h"
 #include "common/status/reason.h"
@@ -41,6 +43,7 @@ struct EncodeArguments {
   std::string input;
   std::string output;
   std::string pretokenizer;
+  std::string max_line = "32MiB";
   int threads = DefaultThreads();
 };
 
@@ -59,8 +62,9 @@ absl::Status Encode(const EncodeArguments& arguments) {
     return MakeError(Reason::kUnsupported, absl::StrCat(input.front(), " is no text whose lines can be encoded"),
                      {{"file", input.front()}, {"next", "Use cairn corpus preprocess, which encodes its texts."}});
   }
-  corpus::BpeLoadOptions load;
-  if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
+  CAIRN_ASSIGN_OR_RETURN(
+      const corpus::BpeLoadOptions load,
+      LoadOptionsFor({arguments.merges.empty() ? arguments.tokenizer : "vocab.json"}, arguments.pretokenizer));
   CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
                          arguments.merges.empty()
                              ? corpus::LoadTokenizer(arguments.tokenizer, load)
@@ -73,6 +77,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const auto output,
                          corpus::OutputFile::Create(arguments.output.empty() ? "-" : arguments.output, place));
   corpus::EncodeLinesOptions options;
+  CAIRN_ASSIGN_OR_RETURN(options.max_line, ParseMaxLine(arguments.max_line));
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0;
   options.input = input.front();
@@ -112,6 +117,10 @@ void AddEncode(Command bpe, CommandContext& context) {
                  "A text file, or s3://BUCKET/KEY; .gz, .xz and .zst are decompressed; - is standard input")
       .Required();
   command.AddOption("--output", arguments->output, "The file for the ids. The default is standard output");
+  command
+      .AddOption("--max-line", arguments->max_line,
+                 "A line that is longer ends the command. A line without blanks takes forty times its size in memory")
+      .ShowDefault();
   command.AddOption("--threads", arguments->threads, "How many threads work at the same time")
       .Between(1, 1024)
       .ShowDefault();

@@ -15,6 +15,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/corpus/input_files.h"
+#include "cli/corpus/pretokenizer_flag.h"
 #include "cli/corpus/replaced_output.h"
 #include "cli/corpus/vocabulary_comparison.h"
 #include "common/base/clock.h"
@@ -98,8 +99,8 @@ absl::Status Compare(const CompareArguments& arguments, const CommandContext& co
     read = bytes;
     return !interrupted.load();
   };
-  corpus::BpeLoadOptions load;
-  if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
+  CAIRN_ASSIGN_OR_RETURN(const corpus::BpeLoadOptions load,
+                         LoadOptionsFor(arguments.tokenizers, arguments.pretokenizer));
   {
     const auto start = Clock::Real().SteadyNow();
     const ProgressLine line([&] {

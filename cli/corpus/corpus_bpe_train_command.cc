@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -96,6 +97,12 @@ bool IsJsonLines(const std::string& input) {
 // Returns the directory in which the counts on disk get their own one.
 absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
   CAIRN_RETURN_IF_ERROR(corpus::CheckIsLocal("--temp-dir", arguments.temp_dir, "word counts are merged from there"));
+  const bool in_parts = !arguments.engine.engine.empty() || !arguments.engine.part.empty();
+  const bool on_disk = !arguments.memory.empty() || arguments.resume || in_parts;
+  if (!arguments.temp_dir.empty() && !on_disk) {
+    return MakeError(Reason::kBadRequest, "--temp-dir has no effect: all word counts stay in memory",
+                     {{"next", "Add --memory, above which they go there, or leave --temp-dir out."}});
+  }
   if (!arguments.temp_dir.empty()) return arguments.temp_dir;
   if (!arguments.engine.part.empty()) return std::string(DirectoryOf(arguments.output));
   if (corpus::StoresOf(arguments.output) == nullptr) return arguments.output;
@@ -220,6 +227,7 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   }
   options.vetoes = arguments.vetoes;
   if (options.vetoes.empty() && !arguments.superwords_from.empty()) options.vetoes = corpus::SuperwordVetoes();
+  CAIRN_RETURN_IF_ERROR(corpus::MakeVeto(options.vetoes).status());  // told before hours of counting
   // A resumed count must find what the last one left behind, while two other counts must not meet.
   constexpr std::string_view kCount = ".bpe-count";
   options.work_directory = absl::StrCat(parent, "/", std::string(kCount));
@@ -236,7 +244,10 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
 }
 
 absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments, const corpus::TrainOptions& options) {
-  if (!arguments.pattern.empty()) return Pretokenizer::FromPattern(arguments.pattern);
+  if (!arguments.pattern.empty()) {
+    absl::StatusOr<Pretokenizer> rule = Pretokenizer::FromPattern(arguments.pattern);
+    return rule.ok() ? std::move(rule) : Annotate(rule.status(), "--pattern");
+  }
   if (!arguments.pretokenizer.empty()) return Pretokenizer::Named(arguments.pretokenizer);
   if (!arguments.superwords_from.empty()) return Pretokenizer::FromPattern(corpus::kSuperwordPattern);
   return options.extend ? Pretokenizer::FromPattern(options.extend->pattern) : Pretokenizer::Named("gpt2");
@@ -434,13 +445,14 @@ void AddCorpusBpeTrainCommand(Command bpe, CommandContext& context) {
   command.AddOption("--temp-dir", arguments->temp_dir,
                     "The directory for word counts on disk. The default is that of --output; if it is in an object "
                     "store, that of TMPDIR");
-  command.AddFlag(
+  const Argument resume = command.AddFlag(
       "--resume", arguments->resume,
       "Keep the word counts and the merges on disk; if the run ends early, the same command continues from them");
   command
       .AddOption("--checkpoint-every", arguments->checkpoint_every,
                  "With --resume: save the counts each time this much more input has been read")
-      .ShowDefault();
+      .ShowDefault()
+      .Needs(resume);
   AddEngineOptions(command, arguments->engine);
   const Argument extend = command.AddOption(
       "--extend", arguments->extend,
@@ -456,33 +468,40 @@ void AddCorpusBpeTrainCommand(Command bpe, CommandContext& context) {
           "A regular expression; a token in which it finds a match is not made. May be given several times. With "
           "--superwords-from the default refuses a blank behind a colon, and more than four words")
       .OneEachTime();
-  command
-      .AddOption("--group", arguments->groups,
-                 "NAME=PATH instead of INPUT: text of a group, as of a language. Merges are chosen so that the groups "
-                 "have equally many tokens. May be given several times, also for the same group")
-      .OneEachTime();
+  const Argument group =
+      command
+          .AddOption("--group", arguments->groups,
+                     "NAME=PATH instead of INPUT: text of a group, as of a language. Merges are chosen so that the "
+                     "groups have equally many tokens. May be given several times, also for the same group")
+          .OneEachTime();
   command
       .AddOption("--development", arguments->development,
                  "NAME=PATH: text of the same content in each group, in which the tokens are counted. The default is "
                  "the text of --group")
-      .OneEachTime();
+      .OneEachTime()
+      .Needs(group);
   command
       .AddOption("--ratio", arguments->ratios,
                  "NAME=NUMBER: how many bytes a token of the group should have in proportion to other groups, instead "
                  "of equally many tokens")
-      .OneEachTime();
-  command
-      .AddOption("--window", arguments->window,
-                 "With --group: a group that had too many of so many last merges has to wait. 0: none waits")
-      .ShowDefault();
+      .OneEachTime()
+      .Needs(group);
+  const Argument window =
+      command
+          .AddOption("--window", arguments->window,
+                     "With --group: a group that had too many of so many last merges has to wait. 0: none waits")
+          .ShowDefault()
+          .Needs(group);
   command
       .AddOption("--alpha", arguments->alpha,
                  "With --window: too many are this many times the window divided by the number of groups")
-      .ShowDefault();
+      .ShowDefault()
+      .Needs(window);
   command
       .AddOption("--global-merges", arguments->together,
                  "With --group: so many merges are first chosen by all text together")
-      .ShowDefault();
+      .ShowDefault()
+      .Needs(group);
   command.Footer(R"(Examples:
   cairn corpus bpe train corpus.txt --vocab-size 32768 --special-token '<|endoftext|>' --output tokenizer
   cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume

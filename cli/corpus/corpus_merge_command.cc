@@ -119,8 +119,9 @@ void AddCorpusMergeCommand(Command corpus, CommandContext& context) {
       .AddOption("--output-prefix", arguments->output_prefix,
                  "The path of the new files PREFIX.bin and PREFIX.idx, or s3://BUCKET/KEY, without their endings")
       .Required();
-  AddEngineOptions(command, arguments->engine);
-  command.AddOption("--into", arguments->into, "With --part: the file to which the tokens of all parts are copied");
+  const Argument part = AddEngineOptions(command, arguments->engine);
+  command.AddOption("--into", arguments->into, "With --part: the file to which the tokens of all parts are copied")
+      .Needs(part);
   command.Footer("Example:\n  cairn corpus merge --input parts/ --output-prefix corpus_text_document");
   command.Action([arguments, &context] { Run(*arguments, context); });
 }

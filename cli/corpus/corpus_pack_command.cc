@@ -1,13 +1,12 @@
 #include "cli/corpus/corpus_pack_command.h"
 
-#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,16 +15,13 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
-#include "cli/corpus/input_files.h"
+#include "cli/corpus/line_input.h"
 #include "cli/corpus/replaced_output.h"
 #include "common/base/clock.h"
-#include "common/process/quantity.h"
-#include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/input_path.h"
 #include "corpus/preprocess/hf_framing.h"
-#include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/tokenizer_choice.h"
 #include "corpus/sft/chat_renderer.h"
 #include "corpus/sft/pack_corpus.h"
@@ -43,13 +39,12 @@ constexpr const char* kHelp =
 Writes PREFIX.idx.parquet, which Megatron-Bridge reads, and PREFIX_metadata.json.)";
 
 struct Arguments {
-  std::vector<std::string> inputs;
+  LineArguments lines;
   std::string output_prefix, tokenizer_model, chat_template;
-  std::string algorithm = "first_fit_shuffle", max_line = "32MiB";
+  std::string algorithm = "first_fit_shuffle";
   corpus::PairOptions pair;
   uint32_t pack_size = 0, pad_multiple = 1, seed = 0;
-  bool chat = false, skip_bad_lines = false;
-  int workers = 0;
+  bool chat = false;
 };
 
 // What the encoders of all workers use.
@@ -136,12 +131,12 @@ void Print(const CommandContext& context, const corpus::PackOptions& options, co
 }
 
 absl::Status RunPack(const CommandContext& context, const Arguments& given) {
-  if (!given.chat && !given.chat_template.empty()) {
-    return MakeError(Reason::kBadRequest, "--chat-template needs --chat",
-                     {{"next", "Add --chat, or leave --chat-template out."}});
-  }
   corpus::PackOptions options;
-  CAIRN_ASSIGN_OR_RETURN(options.inputs, ExpandInputs(given.inputs));
+  CAIRN_ASSIGN_OR_RETURN(const LineInput lines, ReadLineArguments(given.lines));
+  options.inputs = lines.files;
+  options.max_line = lines.max_line;
+  options.workers = lines.workers;
+  options.skip_bad_lines = given.lines.skip_bad_lines;
   options.output_prefix = given.output_prefix;
   if (!given.chat) options.columns = {given.pair.prompt_key, given.pair.answer_key};
   options.pack_size = given.pack_size;
@@ -149,16 +144,6 @@ absl::Status RunPack(const CommandContext& context, const Arguments& given) {
   options.order =
       given.algorithm == "first_fit_decreasing" ? corpus::PackOrder::kDecreasing : corpus::PackOrder::kShuffled;
   options.seed = given.seed;
-  options.skip_bad_lines = given.skip_bad_lines;
-  options.workers =
-      given.workers == 0 ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency())) : given.workers;
-  CAIRN_ASSIGN_OR_RETURN(const int64_t max_line, ParseSize(given.max_line));
-  if (max_line < 1 || static_cast<uint64_t>(max_line) > corpus::kMaxLineBytes) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("--max-line ", given.max_line, " is not between 1 byte and 4 GiB"),
-                     {{"next", "Give a size, as --max-line 256MiB."}});
-  }
-  options.max_line = static_cast<size_t>(max_line);
   options.interrupted = &InterruptFlag();
 
   CAIRN_ASSIGN_OR_RETURN(const Encoding encoding, LoadEncoding(given));
@@ -176,7 +161,7 @@ absl::Status RunPack(const CommandContext& context, const Arguments& given) {
   };
   std::vector<std::string> outputs = {corpus::PackedPath(given.output_prefix),
                                       corpus::PackMetadataPath(given.output_prefix)};
-  if (given.skip_bad_lines) outputs.push_back(corpus::PackBadLinesPath(given.output_prefix));
+  if (options.skip_bad_lines) outputs.push_back(corpus::PackBadLinesPath(given.output_prefix));
   NoteReplaced(outputs);
   SharedProgress shared;
   shared.file_bytes_total = corpus::BytesOf(options.inputs);
@@ -203,9 +188,7 @@ void AddCorpusPackCommand(Command corpus, CommandContext& context) {
   Command app = corpus.AddCommand(
       "pack", "Encodes conversations or prompts with answers, and packs them with loss masks for Megatron-Bridge");
   app.Footer(kHelp);
-  app.AddOption("--input", given->inputs, "Files of JSON lines and tables, as for cairn corpus preprocess")
-      .Required()
-      .TakesMany();
+  AddLineOptions(app, given->lines);
   app.AddOption("--output-prefix", given->output_prefix,
                 "The path of the new files, or s3://BUCKET/KEY, without their ending .idx.parquet")
       .Required();
@@ -222,21 +205,17 @@ void AddCorpusPackCommand(Command corpus, CommandContext& context) {
                 "The order in which samples look for the first pack with room: as Megatron-Bridge's")
       .OneOf({"first_fit_shuffle", "first_fit_decreasing"})
       .ShowDefault();
-  app.AddOption("--seed", given->seed, "The seed of the shuffle").ShowDefault();
-  app.AddFlag("--chat", given->chat,
-              "Each line has a conversation (messages, conversation or conversations), for the tokenizer's chat "
-              "template. The default is a prompt and an answer");
+  app.AddOption("--seed", given->seed, "The seed of the shuffle").Between(0, UINT32_MAX).ShowDefault();
+  const Argument chat = app.AddFlag("--chat", given->chat,
+                                    "Each line has a conversation (messages, conversation or conversations), for the "
+                                    "tokenizer's chat template. The default is a prompt and an answer");
   app.AddOption("--chat-template", given->chat_template,
-                "With --chat: a file with a Jinja template, in place of the tokenizer's");
-  app.AddOption("--prompt-key", given->pair.prompt_key, "Key of the prompt").ShowDefault();
-  app.AddOption("--answer-key", given->pair.answer_key, "Key of the answer").ShowDefault();
-  app.AddOption("--separator", given->pair.separator, "The text between prompt and answer. The default is a blank");
-  app.AddOption("--workers", given->workers, "How many threads encode at the same time; 0 means one for each core")
-      .Between(0, 1024)
-      .ShowDefault();
-  app.AddOption("--max-line", given->max_line, "A line that is longer is bad").ShowDefault();
-  app.AddFlag("--skip-bad-lines", given->skip_bad_lines,
-              "Leave bad lines out, and describe each in PREFIX_bad_lines.log. By default the first one ends the run");
+                "With --chat: a file with a Jinja template, in place of the tokenizer's")
+      .Needs(chat);
+  app.AddOption("--prompt-key", given->pair.prompt_key, "Key of the prompt").ShowDefault().Excludes(chat);
+  app.AddOption("--answer-key", given->pair.answer_key, "Key of the answer").ShowDefault().Excludes(chat);
+  app.AddOption("--separator", given->pair.separator, "The text between prompt and answer. The default is a blank")
+      .Excludes(chat);
   app.Action([given, &context] {
     const absl::Status status = RunPack(context, *given);
     context.exit_status = status.ok() ? kDone : ReportError(context, status);

@@ -174,16 +174,20 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
   Command app = corpus.AddCommand(
       "prepare-cache", "Builds Megatron-LM's GPTDataset and blend indices ahead, as its prepare_cache.py does");
   app.Footer(kHelp);
-  app.AddOption("--data-path", given->data_path,
-                "Prefixes of .bin/.idx pairs, also s3://BUCKET/KEY, with or without a weight before each")
-      .TakesMany();
+  const Argument data_path =
+      app.AddOption("--data-path", given->data_path,
+                    "Prefixes of .bin/.idx pairs, also s3://BUCKET/KEY, with or without a weight before each")
+          .TakesMany();
   app.AddOption("--train-data-path", given->train_data_path, "The same for training alone, without --split")
       .TakesMany();
-  app.AddOption("--valid-data-path", given->valid_data_path, "The same for validation alone").TakesMany();
+  const Argument valid_data_path =
+      app.AddOption("--valid-data-path", given->valid_data_path, "The same for validation alone").TakesMany();
   app.AddOption("--test-data-path", given->test_data_path, "The same for the test alone").TakesMany();
-  app.AddOption("--split", given->split, "With --data-path: the shares of training, validation and test").ShowDefault();
+  app.AddOption("--split", given->split, "With --data-path: the shares of training, validation and test")
+      .ShowDefault()
+      .Needs(data_path);
   app.AddOption("--seq-length", given->sequence_length, "Tokens of a sample").Between(2, kMostTokens).Required();
-  app.AddOption("--seed", given->seed, "The number that chooses the orders").ShowDefault();
+  app.AddOption("--seed", given->seed, "The number that chooses the orders").Between(0, UINT32_MAX).ShowDefault();
   const Argument iterations =
       app.AddOption("--train-iters", given->train_iters, "The length of the run in steps").Between(0, INT64_MAX);
   app.AddOption("--train-samples", given->train_samples, "The length of the run in samples")
@@ -203,7 +207,8 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
   app.AddOption("--test-samples", given->test_samples, "The same for the test").Between(0, INT64_MAX);
   app.AddFlag("--full-validation", given->full_validation, "Validate on one epoch of the validation split");
   app.AddFlag("--multiple-validation-sets", given->multiple_validation_sets,
-              "Each prefix of --valid-data-path is a dataset of its own");
+              "Each prefix of --valid-data-path is a dataset of its own")
+      .Needs(valid_data_path);
   app.AddOption("--mid-level-dataset-surplus", given->surplus,
                 "The share of samples that is built of each weighted dataset beyond those that its weight needs")
       .ShowDefault();

@@ -7,24 +7,22 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/corpus/engine_run.h"
-#include "cli/corpus/input_files.h"
+#include "cli/corpus/line_input.h"
 #include "cli/corpus/preprocess_on_engine.h"
 #include "cli/corpus/replaced_output.h"
-#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/input_part.h"
-#include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
 #include "corpus/punkt/icu_splitter.h"
@@ -44,15 +42,22 @@ constexpr const char* kHelp =
 Writes PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence with --split-sentences) for each key, byte for byte as
 Megatron-LM's tools/preprocess_data.py. The files get these names when all of them are complete.)";
 
+// A flag that only some types of tokenizers have.
+struct FlagOfTypes {
+  const char* name;
+  Argument argument;
+  std::vector<std::string> types;
+};
+
 struct Arguments {
-  std::vector<std::string> inputs;
+  LineArguments lines;
   std::string output_prefix, modes_key, punkt_model, vocab, dataset_impl, language;
   std::vector<std::string> keys = {"text"};
-  std::string max_line = "32MiB";
   corpus::TokenizerChoice tokenizer;
+  std::vector<FlagOfTypes> of_types;
   EngineArguments engine;
-  bool skip_bad_lines = false, split_sentences = false, keep_sequential = false, no_special = false;
-  int workers = 0, partitions = 1, log_interval = 1000;
+  bool split_sentences = false, keep_sequential = false, no_special = false;
+  int partitions = 1, log_interval = 1000;
 };
 
 // The thread of the progress line reads these.
@@ -110,33 +115,36 @@ void Print(const CommandContext& context, const corpus::PreprocessOptions& optio
   }
 }
 
+absl::Status CheckFlagsOfTypes(const Arguments& given) {
+  for (const FlagOfTypes& flag : given.of_types) {
+    if (!flag.argument.given() || std::ranges::find(flag.types, given.tokenizer.type) != flag.types.end()) continue;
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat(flag.name, " has no effect with --tokenizer-type ", given.tokenizer.type,
+                                  "; it is for ", absl::StrJoin(flag.types, ", ")),
+                     {{"next", absl::StrCat("Leave ", flag.name, " out, or give another type.")}});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunPreprocess(const CommandContext& context, const Arguments& given) {
+  CAIRN_RETURN_IF_ERROR(CheckFlagsOfTypes(given));
   corpus::PreprocessOptions options;
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandInputs(given.inputs));
+  CAIRN_ASSIGN_OR_RETURN(const LineInput lines, ReadLineArguments(given.lines));
+  const std::vector<std::string>& files = lines.files;
   options.inputs = corpus::WholeInputs(files);
+  options.max_line = lines.max_line;
   options.output_prefix = given.output_prefix;
   options.keys = given.keys;
   options.modes_key = given.modes_key;
   options.partitions = given.partitions;
   options.keep_sequential = given.keep_sequential;
-  options.skip_bad_lines = given.skip_bad_lines;
-  CAIRN_ASSIGN_OR_RETURN(const int64_t max_line, ParseSize(given.max_line));
-  if (max_line < 1 || static_cast<uint64_t>(max_line) > corpus::kMaxLineBytes) {
+  options.skip_bad_lines = given.lines.skip_bad_lines;
+  const int asked = given.lines.workers;
+  options.workers = asked == 0 && !given.engine.engine.empty() ? 1 : lines.workers;  // of a task
+  if (asked % given.partitions != 0) {
     return MakeError(Reason::kBadRequest,
-                     absl::StrCat("--max-line ", given.max_line, " is not between 1 byte and 4 GiB"),
-                     {{"next", "Give a size, as --max-line 256MiB."}});
-  }
-  options.max_line = static_cast<size_t>(max_line);
-  options.workers = given.workers;
-  if (given.workers == 0 && !given.engine.engine.empty()) {
-    options.workers = 1;  // of a task
-  } else if (given.workers == 0) {
-    options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  } else if (given.workers % given.partitions != 0) {
-    return MakeError(
-        Reason::kBadRequest,
-        absl::StrCat("--workers ", given.workers, " must be a multiple of --partitions ", given.partitions),
-        {{"next", absl::StrCat("Give --workers ", given.partitions, ", or another --partitions.")}});
+                     absl::StrCat("--workers ", asked, " must be a multiple of --partitions ", given.partitions),
+                     {{"next", absl::StrCat("Give --workers ", given.partitions, ", or another --partitions.")}});
   }
   std::string sentences;
   corpus::TokenizerChoice choice = given.tokenizer;
@@ -153,9 +161,6 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     sentences =
         absl::StrCat(corpus::IcuSplitter::Version(), "'s rules; with --punkt-model they are those of Megatron-LM");
     options.new_splitter = [] { return *corpus::IcuSplitter::Create(); };
-  } else if (!given.punkt_model.empty()) {
-    return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences",
-                     {{"next", "Add --split-sentences, or leave --punkt-model out."}});
   }
   std::string all_inputs;
   if (!given.engine.part.empty()) {
@@ -204,12 +209,7 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   Command app =
       corpus.AddCommand("preprocess", "Encodes JSON lines and writes the tokens as Megatron-LM's .bin and .idx");
   app.Footer(kHelp);
-  app.AddOption("--input", given->inputs,
-                "Files of JSON lines (.gz, .xz and .zst are decompressed), Parquet and Arrow files (.parquet, .arrow, "
-                ".feather), texts (*.txt) in a .tar, directories, quoted patterns, each also as s3://BUCKET/KEY, or "
-                "/dev/stdin")
-      .Required()
-      .TakesMany();
+  AddLineOptions(app, given->lines);
   app.AddOption("--output-prefix", given->output_prefix,
                 "The path of the new files, or s3://BUCKET/KEY, without their ending _KEY_document.bin")
       .Required();
@@ -224,49 +224,58 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
       .Required();
   const Argument vocab =
       app.AddOption("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
-  app.AddOption("--vocab", given->vocab, "The older name of --vocab-file").Excludes(vocab);
-  app.AddOption("--merge-file", given->tokenizer.merge_file, "GPT2BPETokenizer: its merges.txt");
-  app.AddOption(
+  const Argument older = app.AddOption("--vocab", given->vocab, "The older name of --vocab-file").Excludes(vocab);
+  const Argument merges =
+      app.AddOption("--merge-file", given->tokenizer.merge_file, "GPT2BPETokenizer: its merges.txt");
+  const Argument model = app.AddOption(
       "--tokenizer-model", given->tokenizer.tokenizer_model,
       "HuggingFaceTokenizer: a directory with tokenizer.json, or the file; the SentencePiece types: a .model; "
       "TikTokenizer: a vocabulary in JSON");
-  app.AddOption("--vocab-size", given->tokenizer.vocab_size,
-                "TikTokenizer: how many tokens it has, special ones too (131072 by default); NullTokenizer: one more "
-                "than every number in the texts")
-      .Between(1, corpus::NullTokenizer::kMostNumbers);
-  app.AddOption("--tiktoken-pattern", given->tokenizer.tiktoken_pattern,
-                "TikTokenizer: which of Megatron-LM's two rules cuts text into words")
-      .OneOf({"v1", "v2"})
-      .ShowDefault();
-  app.AddOption("--tiktoken-num-special-tokens", given->tokenizer.tiktoken_specials,
-                "TikTokenizer: how many special tokens come before the others")
-      .ShowDefault();
+  const Argument size =
+      app.AddOption("--vocab-size", given->tokenizer.vocab_size,
+                    "TikTokenizer: how many tokens it has, special ones too (131072 by default); NullTokenizer: one "
+                    "more than every number in the texts")
+          .Between(1, corpus::NullTokenizer::kMostNumbers);
+  const Argument pattern = app.AddOption("--tiktoken-pattern", given->tokenizer.tiktoken_pattern,
+                                         "TikTokenizer: which of Megatron-LM's two rules cuts text into words")
+                               .OneOf({"v1", "v2"})
+                               .ShowDefault();
+  const Argument specials = app.AddOption("--tiktoken-num-special-tokens", given->tokenizer.tiktoken_specials,
+                                          "TikTokenizer: how many special tokens come before the others")
+                                .ShowDefault();
   app.AddFlag("--tokenizer-hf-no-include-special-tokens", given->no_special,
               "Leave out the tokens that the tokenizer adds around each sentence, such as [CLS] and [SEP]");
-  app.AddFlag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,
-              "WordPiece as the original BERT and Megatron-LM before 2026 had it: words of up to 200 characters, "
-              "another table of characters, no special tokens in the text");
+  const Argument legacy =
+      app.AddFlag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,
+                  "WordPiece as the original BERT and Megatron-LM before 2026 had it: words of up to 200 characters, "
+                  "another table of characters, no special tokens in the text");
+  const std::vector<std::string> bert = {"BertWordPieceCase", "BertWordPieceLowerCase"};
+  const std::vector<std::string> vocabularies = {bert[0], bert[1], "GPT2BPETokenizer"};
+  const std::vector<std::string> models = {"HuggingFaceTokenizer", "SentencePieceTokenizer",
+                                           "GPTSentencePieceTokenizer", "Llama2Tokenizer", "TikTokenizer"};
+  given->of_types = {{"--vocab-file", vocab, vocabularies},
+                     {"--vocab", older, vocabularies},
+                     {"--merge-file", merges, {"GPT2BPETokenizer"}},
+                     {"--tokenizer-model", model, models},
+                     {"--vocab-size", size, {"TikTokenizer", "NullTokenizer"}},
+                     {"--tiktoken-pattern", pattern, {"TikTokenizer"}},
+                     {"--tiktoken-num-special-tokens", specials, {"TikTokenizer"}},
+                     {"--tokenizer-legacy-wordpiece", legacy, bert}};
   app.AddFlag("--append-eod", given->tokenizer.append_eod,
               "Add the tokenizer's end-of-document token behind each document");
-  app.AddFlag("--split-sentences", given->split_sentences,
-              "Split each text into sentences, and write each sentence as a sequence of its own");
+  const Argument split =
+      app.AddFlag("--split-sentences", given->split_sentences,
+                  "Split each text into sentences, and write each sentence as a sequence of its own");
   app.AddOption(
-      "--punkt-model", given->punkt_model,
-      "With --split-sentences: the directory of a language in nltk's punkt_tab. The default is the rules of ICU");
-  app.AddOption("--workers", given->workers, "How many threads encode at the same time; 0 means one for each core")
-      .Between(0, 1024)
-      .ShowDefault();
+         "--punkt-model", given->punkt_model,
+         "With --split-sentences: the directory of a language in nltk's punkt_tab. The default is the rules of ICU")
+      .Needs(split);
   app.AddOption("--partitions", given->partitions,
                 "Order of the documents: i, i + N, i + 2N .. of each i < N, as Megatron-LM's partitions")
       .Between(1, 1024)
       .ShowDefault();
   app.AddFlag("--keep-sequential-samples", given->keep_sequential,
               "Keep the documents in the order of the input, whatever --partitions says");
-  app.AddOption("--max-line", given->max_line,
-                "A line that is longer is bad; the longest one takes ten to twenty times its size in memory")
-      .ShowDefault();
-  app.AddFlag("--skip-bad-lines", given->skip_bad_lines,
-              "Leave bad lines out, and describe each in PREFIX_bad_lines.log. By default the first one ends the run");
   AddEngineOptions(app, given->engine);
   app.AddOption("--dataset-impl", given->dataset_impl, "No effect; older scripts may give it").OneOf({"mmap"});
   app.AddOption("--lang", given->language,

@@ -74,8 +74,8 @@ absl::StatusOr<uint64_t> ParseSeed(const std::string& text) {
   int64_t negative;
   if (absl::SimpleAtoi(text, &seed)) return seed;
   if (absl::SimpleAtoi(text, &negative)) return static_cast<uint64_t>(negative);
-  return MakeError(Reason::kBadRequest, absl::StrCat("--seed is a 64-bit number, not \"", text, "\""),
-                   {{"next", "Give a whole number, as --seed 42."}});
+  return MakeError(Reason::kBadRequest, absl::StrCat("--seed \"", text, "\" is no whole number from -2^63 to 2^64 - 1"),
+                   {{"next", "Give one in this range, as --seed 42."}});
 }
 
 absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
@@ -235,16 +235,19 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
                  "The number that chooses the order. The same inputs and seed give the same output, whatever --memory "
                  "and --threads say")
       .ShowDefault();
-  command.AddOption(
+  const Argument temp_dir = command.AddOption(
       "--temp-dir", arguments->temp_dir,
       "The directory of the temporary file, which is as large as the text. The default is that of the output; if it is "
       "in an object store, that of TMPDIR");
   command.AddOption("--threads", arguments->threads,
                     "How many threads work at the same time. The default is one for each core, 16 at most");
-  command.AddFlag("--resume", arguments->resume,
-                  "Continue an interrupted run, and keep on disk what is needed to continue this one");
-  command.AddFlag("--no-scratch", arguments->no_scratch,
-                  "Use no temporary file: read the whole input once for each part of the output that fits in memory");
+  const Argument resume =
+      command.AddFlag("--resume", arguments->resume,
+                      "Continue an interrupted run, and keep on disk what is needed to continue this one");
+  Argument no_scratch = command.AddFlag(
+      "--no-scratch", arguments->no_scratch,
+      "Use no temporary file: read the whole input once for each part of the output that fits in memory");
+  no_scratch.Excludes(temp_dir).Excludes(resume);
   Argument lines =
       command.AddOption("--split-lines", arguments->split_lines, "Write several files with this many lines each")
           .Positive();
@@ -255,8 +258,10 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
           .Positive();
   lines.Excludes(bytes).Excludes(files);
   bytes.Excludes(files);
-  command.AddOption("--compress", arguments->compress, "How to compress the output. It is not compressed by default")
-      .OneOf({"gz", "zst"});
+  Argument compress =
+      command
+          .AddOption("--compress", arguments->compress, "How to compress the output. It is not compressed by default")
+          .OneOf({"gz", "zst"});
   command.AddOption(
       "--header", arguments->header,
       "How many lines at the start of each input are its header. They are not shuffled, and begin each output file");
@@ -268,12 +273,17 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   command
       .AddOption("--checkpoint-interval", arguments->checkpoint_interval,
                  "With --resume: how much work, in bytes of text, an interruption may undo")
-      .ShowDefault();
-  AddEngineOptions(command, arguments->engine);
+      .ShowDefault()
+      .Needs(resume);
+  const Argument part = AddEngineOptions(command, arguments->engine);
+  for (Argument* of_output : {&lines, &bytes, &files, &compress, &no_scratch}) of_output->Excludes(part);
   command.AddOption("--buckets", arguments->buckets, "With --part: into how many files its lines go, by their order")
-      .Between(1, corpus::kMostBuckets);
-  command.AddOption("--bucket", arguments->bucket,
-                    "The inputs are files of the bucket I of N that --part has made: sort their lines");
+      .Between(1, corpus::kMostBuckets)
+      .Needs(part);
+  command
+      .AddOption("--bucket", arguments->bucket,
+                 "The inputs are files of the bucket I of N that --part has made: sort their lines")
+      .Excludes(part);
   command.AddFlag("--buffered", arguments->buffered,
                   "Let the system keep the files in its page cache. By default they are read and written past it, "
                   "which costs less CPU");

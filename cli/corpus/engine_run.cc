@@ -37,20 +37,23 @@ std::string NameOf(const std::string& path) { return path.substr(path.rfind('/')
 
 }  // namespace
 
-void AddEngineOptions(Command command, EngineArguments& arguments) {
+Argument AddEngineOptions(Command command, EngineArguments& arguments) {
   const Argument engine =
       command
           .AddOption("--engine", arguments.engine,
                      "Do the work as tasks of Ray or Spark. Inputs and output must be where all nodes see them")
           .OneOf({"ray", "spark"});
-  command.AddOption("--engine-address", arguments.address,
-                    "The running cluster, as HOST:PORT or ray://HOST:PORT (Ray), spark://HOST:PORT or another master "
-                    "(Spark). The default is what the engine itself finds, else a cluster on this machine");
+  command
+      .AddOption("--engine-address", arguments.address,
+                 "The running cluster, as HOST:PORT or ray://HOST:PORT (Ray), spark://HOST:PORT or another master "
+                 "(Spark). The default is what the engine itself finds, else a cluster on this machine")
+      .Needs(engine);
   command
       .AddOption("--parts", arguments.parts,
                  "With --engine: into how many parts the inputs are divided. The output does not depend on it")
-      .Between(1, corpus::kMostParts);
-  command
+      .Between(1, corpus::kMostParts)
+      .Needs(engine);
+  return command
       .AddOption("--part", arguments.part,
                  "Do only the part I/N of the inputs, I from 1 to N, as a task of --engine does")
       .Excludes(engine);

@@ -24,8 +24,9 @@ struct EngineArguments {
   std::string part;    // "I/N": what a task does; empty: all
 };
 
-// Adds --engine, --engine-address, --parts and --part.
-void AddEngineOptions(Command command, EngineArguments& arguments);
+// Adds --engine, --engine-address, --parts and --part. Returns --part, because some flags need it, or make no sense in
+// a task.
+Argument AddEngineOptions(Command command, EngineArguments& arguments);
 
 // Returns the words of this process's command line from "corpus" on, without the options of AddEngineOptions and those
 // in `without`, of which each has one value. They are what a task runs too.

@@ -235,6 +235,13 @@ Argument& Argument::Excludes(const Argument& other) {
   return *this;
 }
 
+Argument& Argument::Needs(const Argument& other) {
+  option_->needs(other.option_);
+  return *this;
+}
+
+bool Argument::given() const { return option_->count() > 0; }
+
 Argument& Argument::FromEnvironment(const std::string& variable) {
   if (option_->get_envname().empty() || std::getenv(option_->get_envname().c_str()) == nullptr) {
     option_->envname(variable);

@@ -34,6 +34,8 @@ class Argument {
   Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
   // Makes it an error to give both arguments.
   Argument& Excludes(const Argument& other);
+  // Makes it an error to give this argument without the other one.
+  Argument& Needs(const Argument& other);
   // Takes the value from the environment variable if the argument is not given. This may be called several times; of
   // the variables that are set, the last one counts.
   Argument& FromEnvironment(const std::string& variable);
@@ -43,6 +45,9 @@ class Argument {
   Argument& TakesMany();
   // Each value is split at `delimiter`: `--flag A,B`.
   Argument& SplitAt(char delimiter);
+
+  // Says, after parsing, whether the command line or the environment has the argument.
+  bool given() const;
 
  private:
   friend class Command;

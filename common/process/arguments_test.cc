@@ -31,6 +31,7 @@ class ArgumentsTest : public ::testing::Test {
     run.AddOption("--threads", threads_, "At once").Between(1, 8).ShowDefault();
     Argument size = run.AddOption("--size", size_, "Bytes").Positive();
     run.AddOption("--count", count_, "Number").Excludes(size);
+    run.AddOption("--unit", unit_, "Of the size").Needs(size);
     run.AddOption("--tag", tags_, "Any text").OneEachTime();
     run.AddOption("--keys", keys_, "Names").TakesMany().SplitAt(',');
     run.AddOption("--odd", odd_, "A name").Fits([](const std::string& value) { return value == "odd"; }, "an odd name");
@@ -65,7 +66,7 @@ class ArgumentsTest : public ::testing::Test {
   }
 
   ArgumentParser parser_;
-  std::string mode_ = "exact", token_, file_, odd_;
+  std::string mode_ = "exact", token_, file_, odd_, unit_;
   int threads_ = 3;
   uint64_t size_ = 0;
   int64_t count_ = 0;
@@ -108,6 +109,15 @@ TEST_F(ArgumentsTest, Parse_EveryKindOfArgument_Arrives) {
   EXPECT_EQ(ran_, 1);
 }
 
+TEST_F(ArgumentsTest, Given_AfterParsing_IsTrueOfWhatTheCommandLineHas) {
+  Command ask = parser_.AddCommand("ask", "Asks");
+  const Argument many = ask.AddOption("--many", count_, "Number").ShowDefault();
+  const Argument loud = ask.AddFlag("--loud", quiet_, "Many words");
+  EXPECT_EQ(Parse({"ask", "--many", "0"}).exit_status, std::nullopt);
+  EXPECT_TRUE(many.given());
+  EXPECT_FALSE(loud.given());
+}
+
 TEST_F(ArgumentsTest, Parse_AnyMistake_NamesTheCommandWhoseHelpHelps) {
   ExpectUsage({"run"}, "FILE is required", "prog run");
   ExpectUsage({"run", "x", "--threads", "9"}, "9", "prog run");
@@ -115,6 +125,7 @@ TEST_F(ArgumentsTest, Parse_AnyMistake_NamesTheCommandWhoseHelpHelps) {
   ExpectUsage({"run", "x", "--size", "0"}, "0", "prog run");
   ExpectUsage({"run", "x", "--mode=slow"}, "slow", "prog run");
   ExpectUsage({"run", "x", "--size", "1", "--count", "2"}, "excludes", "prog run");
+  ExpectUsage({"run", "x", "--unit", "MiB"}, "--unit requires --size", "prog run");
   ExpectUsage({"run", "x", "--sise", "1"}, "unknown option '--sise', did you mean '--size'?", "prog run");
   ExpectUsage({"walk"}, "unknown command 'walk'; there are: run more", "prog");
   ExpectUsage({"more", "two"}, "unknown command 'two'; there are: one", "prog more");

@@ -288,7 +288,7 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kBadTokenizer, "BAD_TOKENIZER", absl::StatusCode::kInvalidArgument, "A tokenizer's files cannot be used.",
      "Check the named files."},
     {Reason::kBadPattern, "BAD_PATTERN", absl::StatusCode::kInvalidArgument,
-     "A regular expression cannot be compiled or matches too much.", "Correct --pattern."},
+     "A regular expression cannot be compiled or matches too much.", "Correct the expression."},
     {Reason::kIndexCorrupt, "INDEX_CORRUPT", absl::StatusCode::kDataLoss,
      "An .idx file is not valid or does not fit its .bin.", "Make the pair again."},
     {Reason::kOutputExists, "OUTPUT_EXISTS", absl::StatusCode::kAlreadyExists, "The output already exists.",

@@ -4,8 +4,11 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/text_blocks.h"
@@ -59,12 +62,23 @@ struct EncodedLines {
   EncodeLinesSummary counts;
 };
 
-// Encodes each line of `text`.
-absl::StatusOr<EncodedLines> EncodeBlock(std::string_view text, const Digits& digits, Encoder& encoder,
-                                         std::vector<uint32_t>& ids) {
+absl::Status TooLong(const EncodeLinesOptions& options, uint64_t line) {
+  return MakeError(Reason::kMemoryLimit,
+                   absl::StrCat(options.input, ": line ", line, " is longer than ",
+                                FormatSize(static_cast<int64_t>(options.max_line))),
+                   {{"file", options.input},
+                    {"line", absl::StrCat(line)},
+                    {"next", "Cut the line into several, or raise --max-line."}});
+}
+
+// Encodes each line of a block.
+absl::StatusOr<EncodedLines> EncodeBlock(const TextBlock& block, const EncodeLinesOptions& options,
+                                         const Digits& digits, Encoder& encoder, std::vector<uint32_t>& ids) {
+  const std::string_view text = block.bytes;
   EncodedLines result;
   for (size_t from = 0; from < text.size();) {
     const size_t newline = std::min(text.find('\n', from), text.size());
+    if (newline - from > options.max_line) return TooLong(options, block.first_line + result.counts.lines);
     ids.clear();
     CAIRN_RETURN_IF_ERROR(encoder.Encode(text.substr(from, newline - from), ids));
     digits.AppendLine(ids, result.text);
@@ -83,8 +97,10 @@ absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const
   const Pretokenizer pretokenizer =
       *Pretokenizer::Named("gpt2");  // never asked, because lines are cut only at newlines
   const SpecialMatcher no_specials;
-  BlockReader reader({.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop}, pretokenizer,
-                     no_specials);
+  BlockReader::Options reading = {.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop};
+  // A block of a usual size is checked line by line, with the newline behind the last.
+  reading.most_bytes = std::max(reading.block_bytes, options.max_line + 1);
+  BlockReader reader(std::move(reading), pretokenizer, no_specials);
   struct Worker {
     std::unique_ptr<Encoder> encoder;
     std::vector<uint32_t> ids;
@@ -93,7 +109,9 @@ absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const
   EncodeLinesSummary summary;
   OrderedSteps<TextBlock, EncodedLines> steps;
   steps.next = [&](TextBlock& block) -> absl::StatusOr<bool> {
-    CAIRN_ASSIGN_OR_RETURN(block, reader.Next(std::move(block)));
+    absl::StatusOr<TextBlock> next = reader.Next(std::move(block));
+    if (MetadataOf(next.status()).contains("line")) return TooLong(options, reader.Tell().line);
+    CAIRN_ASSIGN_OR_RETURN(block, std::move(next));
     if (options.progress && !options.progress(reader.file_bytes_read())) {
       return MakeError(Reason::kInterrupted, "interrupted while text was encoded");
     }
@@ -102,7 +120,7 @@ absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const
   steps.work = [&](int thread, TextBlock& block) {
     Worker& worker = workers[static_cast<size_t>(thread)];
     if (worker.encoder == nullptr) worker.encoder = tokenizer.NewEncoder();
-    return EncodeBlock(block.bytes, digits, *worker.encoder, worker.ids);
+    return EncodeBlock(block, options, digits, *worker.encoder, worker.ids);
   };
   steps.deliver = [&](EncodedLines part) {
     summary.lines += part.counts.lines;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/open_source.h"
@@ -175,22 +176,29 @@ size_t BlockReader::CutPlace() const {
   return cut;
 }
 
+absl::Status BlockReader::TooLong() const {
+  const std::string& input = options_.inputs[position_.input].path;
+  const std::string most = FormatSize(static_cast<int64_t>(options_.most_bytes));
+  if (options_.unit == TextUnit::kFile) {
+    return MakeError(Reason::kMemoryLimit,
+                     absl::StrCat(input, ": more than ", most,
+                                  " of text without a place where the pre-tokenizer lets it be cut; --by-line cuts at "
+                                  "newlines"),
+                     {{"file", input}});
+  }
+  return MakeError(Reason::kMemoryLimit, absl::StrCat(input, ": line ", position_.line, " is longer than ", most),
+                   {{"file", input}, {"line", absl::StrCat(position_.line)}});
+}
+
 absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
   for (; position_.input < options_.inputs.size();) {
-    const std::string& input = options_.inputs[position_.input].path;
     if (source_ == nullptr) CAIRN_RETURN_IF_ERROR(Open(0));
     size_t cut = 0;
     for (size_t wanted = options_.block_bytes; cut == 0; wanted *= 2) {
-      CAIRN_RETURN_IF_ERROR(Fill(std::min(wanted, kMaxBlockBytes)));
+      CAIRN_RETURN_IF_ERROR(Fill(std::min(wanted, options_.most_bytes)));
       cut = CutPlace();
       if (at_end_) break;
-      if (cut == 0 && wanted > kMaxBlockBytes) {
-        return MakeError(Reason::kMemoryLimit,
-                         absl::StrCat(input,
-                                      ": more than 4 GiB of text without a place where the pre-tokenizer lets it "
-                                      "be cut; --by-line cuts at newlines"),
-                         {{"file", input}});
-      }
+      if (cut == 0 && wanted > options_.most_bytes) return TooLong();
     }
     TextBlock block;
     block.input = position_.input;
@@ -200,7 +208,7 @@ absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
     position_.unread.resize(cut);
     block.bytes = std::move(position_.unread);
     position_.unread = std::move(used.bytes);
-    if (options_.unit == TextUnit::kJson) {
+    if (options_.unit != TextUnit::kFile) {
       position_.line += static_cast<uint64_t>(std::count(block.bytes.begin(), block.bytes.end(), '\n'));
     }
     if (at_end_) {

@@ -38,7 +38,7 @@ enum class TextUnit {
 struct TextBlock {
   std::string bytes;        // whole lines (kLine, kJson), or a part of a file that begins and ends at safe cuts
   size_t input = 0;         // index of the input
-  uint64_t first_line = 0;  // the number of the first line of `bytes` in the input, from 1 (kJson)
+  uint64_t first_line = 0;  // the number of the first line of `bytes` in the input, from 1 (kLine, kJson)
 };
 
 // Returns the largest place up to `offset` where a text may be cut, so that both sides have the words that they have
@@ -55,9 +55,10 @@ class BlockReader {
     TextUnit unit = TextUnit::kFile;
     InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
     size_t block_bytes = size_t{1} << 20;
-    std::vector<std::string> columns;         // as in SourceOptions
-    int table_readers = 1;                    // as in SourceOptions
-    const std::atomic<bool>* stop = nullptr;  // ends reading with INTERRUPTED, also while input does not come
+    size_t most_bytes = (size_t{1} << 32) - 1;  // of a block without a place where it can be cut; a line, say
+    std::vector<std::string> columns;           // as in SourceOptions
+    int table_readers = 1;                      // as in SourceOptions
+    const std::atomic<bool>* stop = nullptr;    // ends reading with INTERRUPTED, also while input does not come
   };
   // Says where the reader stands, which is enough to go on in another process.
   struct Position {
@@ -74,7 +75,8 @@ class BlockReader {
   // Returns the next block, or one without bytes at the end of all inputs. The name of a file says how it is read
   // (corpus/io/open_source.h), which may fail as told there. `used` is a block that is done, whose memory serves
   // another one. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has
-  // file and offset), RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are 4 GiB of text without a place where it can be cut.
+  // file and offset), RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are more than most_bytes without a place where they can
+  // be cut; of a line the message has the number.
   absl::StatusOr<TextBlock> Next(TextBlock used = {});
 
   Position Tell() const;
@@ -87,6 +89,7 @@ class BlockReader {
   absl::Status Fill(size_t wanted);
   absl::Status Append(std::string_view bytes, bool last);
   size_t CutPlace() const;
+  absl::Status TooLong() const;
 
   const Options options_;
   const Pretokenizer& pretokenizer_;

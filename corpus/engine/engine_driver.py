@@ -1,18 +1,16 @@
-"""Runs tasks on Ray or Spark for a command of `cairn corpus`. engine_session.cc has this text and runs it.
+"""Runs tasks on Ray or Spark for a command of `cairn corpus`. python_frames.py comes before this text, and
+engine_session.cc runs both.
 
-usage: python3 -c TEXT
-
-Standard input and output have one JSON object in each line. The first line of the input says which engine, and what all
-tasks share: {"engine", "address", "program", "version", "cpus", "directory"}. Each further line is a stage, whose tasks
-run at the same time: {"tasks": [{"name", "words", "output", "bytes"}]}. `words` is a command line behind `cairn`; to the
-word whose number is `output`, each try of a task adds letters of its own, so two tries write different files. The end of
-the input ends everything that still runs. The answers are:
+The content of each frame is JSON. The first one from the other side is O, and says which engine, and what all tasks
+share: {"engine", "address", "program", "version", "cpus", "directory"}. Each further one is S, a stage, whose tasks
+run at the same time: {"tasks": [{"name", "words", "output", "bytes"}]}. `words` is a command line behind `cairn`; to
+the word whose number is `output`, each try of a task adds letters of its own, so two tries write different files. The
+end of the input ends everything that still runs. The answers are A, or E if nothing can be run:
 
     {"ready": slots}                            how many tasks may run at the same time
     {"done": task, "node", "report"}            `report` is what the program printed
     {"failed": task, "node", "reason", "message", "next"}
     {"end": true}                               the stage has ended
-    {"error": {"reason", "message", "next"}}    nothing can be run
 """
 import ctypes
 import json
@@ -37,10 +35,8 @@ MARK = "cairn-failure:"
 INSTALL = "install cairn-checkpoint, of the version that gives this command, on each node"
 
 
-class Unusable(Exception):
-    def __init__(self, message, next):
-        super().__init__(message)
-        self.content = {"reason": "UNSUPPORTED", "message": message[:2000], "next": next}
+def unusable(message, next):
+    return Failure("UNSUPPORTED", message, next)
 
 
 # ---- on the nodes ----
@@ -51,7 +47,7 @@ def die_with_parent():
 
 
 def find_program(shared):
-    """The program that gave the command, where the node has that path too; else that of the node's Python; else PATH's."""
+    """The program that gave the command, if the node has that path too; else that of the node's Python; else PATH's."""
     beside = os.path.join(os.path.dirname(sys.executable), "cairn")
     for place in (shared["program"], beside):
         if os.access(place, os.X_OK):
@@ -123,7 +119,8 @@ def answer_of(error, task):
         except ValueError:
             pass
     lines = text.strip().splitlines() or [type(error).__name__]
-    return dict(failure("TRANSPORT_FAILED", f"its worker was lost {TRIES} times: {lines[0][:300]}"), failed=task["number"], node="")
+    why = failure("TRANSPORT_FAILED", f"its worker was lost {TRIES} times: {lines[0][:300]}")
+    return {**why, "failed": task["number"], "node": ""}
 
 
 def check_reachable(address):
@@ -138,7 +135,7 @@ class RayEngine:
         try:
             import ray
         except ImportError as error:
-            raise Unusable(f"{sys.executable} has no Ray: {error}", "Install ray for this Python, or name another "
+            raise unusable(f"{sys.executable} has no Ray: {error}", "Install ray for this Python, or name another "
                            "one by the environment variable CAIRN_PYTHON.") from None
         self.ray, self.shared = ray, shared
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -147,11 +144,11 @@ class RayEngine:
             check_reachable(shared["address"])
             ray.init(address=shared["address"] or None, log_to_driver=False, logging_level="ERROR")
         except Exception as error:  # Ray raises many kinds
-            raise Unusable(f"Ray at {shared['address'] or 'this machine'}: {error}", "Give --engine-address "
+            raise unusable(f"Ray at {shared['address'] or 'this machine'}: {error}", "Give --engine-address "
                            "the address of a running cluster, or none to use this machine.") from None
         self.slots = int(ray.cluster_resources().get("CPU", 1) // shared["cpus"])
         if self.slots < 1:
-            raise Unusable(f"no node of the cluster has {shared['cpus']} CPUs", "Give fewer threads or workers.")
+            raise unusable(f"no node of the cluster has {shared['cpus']} CPUs", "Give fewer threads or workers.")
         self.remote = ray.remote(num_cpus=shared["cpus"], max_retries=TRIES - 1, retry_exceptions=[OSError],
                                  scheduling_strategy="SPREAD")(run_task)
 
@@ -183,8 +180,8 @@ class SparkEngine:
             import pyspark
             from pyspark.accumulators import AccumulatorParam
         except ImportError as error:
-            raise Unusable(f"{sys.executable} has no Spark: {error}", "Install pyspark for this Python, or name another "
-                           "one by the environment variable CAIRN_PYTHON.") from None
+            raise unusable(f"{sys.executable} has no Spark: {error}", "Install pyspark for this Python, or name "
+                           "another one by the environment variable CAIRN_PYTHON.") from None
 
         class Lists(AccumulatorParam):
             def zero(self, value):
@@ -207,7 +204,7 @@ class SparkEngine:
             self.context = pyspark.SparkContext(conf=conf)
         except Exception as error:  # of Java, in many kinds
             text = str(error).strip().splitlines() or [type(error).__name__]
-            raise Unusable(f"Spark at {shared['address'] or 'this machine'}: {text[0][:300]}", "Install Java 17 or "
+            raise unusable(f"Spark at {shared['address'] or 'this machine'}: {text[0][:300]}", "Install Java 17 or "
                            "newer if it is missing, and give --engine-address the master's URL.") from None
         self.context.setLogLevel("OFF")
         self.slots = max(1, self.context.defaultParallelism // shared["cpus"])
@@ -266,39 +263,39 @@ def run_stage(engine, tasks, say):
 
 
 def main():
-    sys.stdout.flush()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers, stages = os.dup(1), os.dup(0)
     os.dup2(2, 1)  # the engines print what is no answer
-    stages = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    said = threading.Lock()
+    saying = threading.Lock()
+
+    def send(content):
+        with saying:
+            write_all(content, answers)
 
     def say(answer):
-        with said:
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+        send(frame(b"A", json.dumps(answer).encode()))
 
-    first = stages.readline()
-    if not first:
+    first = read_frame(stages)
+    if first is None:
         return
-    shared = json.loads(first)
+    shared = json.loads(first[1])
     try:
         engine = (RayEngine if shared["engine"] == "ray" else SparkEngine)(shared)
-    except Unusable as error:
-        say({"error": error.content})
+    except Failure as failure:
+        send(failure_frame(failure))
         return
     say({"ready": engine.slots})
 
-    def work(line):
+    def work(content):
         try:
-            run_stage(engine, json.loads(line)["tasks"], say)
+            run_stage(engine, json.loads(content)["tasks"], say)
         except Exception as error:  # told to the command, which ends this process
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            say({"error": {"reason": "TRANSPORT_FAILED", "message": f"{shared['engine']} failed: {lines[0][:300]}", "next": ""}})
+            send(failure_frame(Failure("TRANSPORT_FAILED", f"{shared['engine']} failed: {lines[0][:300]}", "")))
 
     # The stages run in a thread of their own, so that the end of the input is seen at once.
-    for line in stages:
-        threading.Thread(target=work, args=(line,), daemon=True).start()
+    while (stage := read_frame(stages)) is not None:
+        threading.Thread(target=work, args=(stage[1],), daemon=True).start()
     engine.stop()
     os._exit(0)
 

@@ -3,8 +3,6 @@
 #ifndef CAIRN_CORPUS_ENGINE_ENGINE_SESSION_H_
 #define CAIRN_CORPUS_ENGINE_ENGINE_SESSION_H_
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -16,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/file/unique_fd.h"
+#include "corpus/io/python_process.h"
 
 namespace cairn::corpus {
 
@@ -40,7 +38,7 @@ struct EngineProgress {
   std::atomic<uint64_t> tasks{0}, tasks_done{0}, bytes{0}, bytes_done{0};
 };
 
-// Not thread-safe.
+// Ends all tasks when it goes. Not thread-safe.
 class EngineSession {
  public:
   // Connects to the cluster, or starts one on this machine. `stop` gives it up, and must live as long as the session.
@@ -48,11 +46,6 @@ class EngineSession {
   // INTERRUPTED.
   static absl::StatusOr<std::unique_ptr<EngineSession>> Start(const EngineChoice& choice,
                                                               const std::atomic<bool>& stop);
-  // Ends all tasks.
-  ~EngineSession();
-  EngineSession(const EngineSession&) = delete;
-  EngineSession& operator=(const EngineSession&) = delete;
-
   // How many tasks can run at the same time.
   int slots() const { return slots_; }
 
@@ -64,19 +57,14 @@ class EngineSession {
   absl::StatusOr<std::vector<nlohmann::json>> Run(const std::vector<EngineTask>& tasks, EngineProgress* progress);
 
  private:
-  EngineSession(const EngineChoice& choice, const std::atomic<bool>& stop) : engine_(choice.engine), stop_(stop) {}
-  absl::Status Spawn();
-  absl::Status Send(const nlohmann::json& line);
-  // Returns the next answer of the driver; `error` answers become errors. UNSUPPORTED: none comes until `deadline`.
+  explicit EngineSession(const EngineChoice& choice) : engine_(choice.engine) {}
+  absl::Status Send(char kind, const nlohmann::json& content);
+  // TIMED_OUT: no answer has come before `deadline`.
   absl::StatusOr<nlohmann::json> Receive(absl::Time deadline);
-  absl::Status Ended() const;
 
   const std::string engine_;
-  const std::atomic<bool>& stop_;
   int slots_ = 0;
-  pid_t pid_ = -1;
-  UniqueFd to_driver_, from_driver_, log_;
-  std::string unread_;
+  std::unique_ptr<PythonProcess> driver_;  // ends all tasks when it goes
 };
 
 }  // namespace cairn::corpus

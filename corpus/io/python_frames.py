@@ -1,7 +1,7 @@
 """What all programs that python_process.cc runs begin with; their text follows this one.
 
-They write frames to standard output: one byte for the kind, the length as a little-endian u32, and the content. A frame
-of the kind E tells a failure; its content is JSON: reason, message, next.
+They read frames from standard input and write frames to standard output: one byte for the kind, the length as a
+little-endian u32, and the content. A frame of the kind E tells a failure; its content is JSON: reason, message, next.
 """
 import sys
 
@@ -30,34 +30,38 @@ def failure_frame(failure):
     return frame(b"E", json.dumps(failure.content).encode())
 
 
-def write(content):
+def write_all(content, descriptor):
     view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view):]
+
+
+def write(content):
     try:
-        while view:
-            view = view[os.write(1, view):]
+        write_all(content, 1)
     except OSError:
         os._exit(0)  # the other side has ended
 
 
-def read_exactly(size):
-    """Reads from standard input; nothing if that has ended."""
+def read_exactly(size, descriptor=0):
+    """Returns nothing if the input has ended."""
     content = bytearray(size)
     view = memoryview(content)
     while view:
-        count = os.readv(0, [view])
+        count = os.readv(descriptor, [view])
         if count == 0:
             return None
         view = view[count:]
     return content
 
 
-def read_frame():
+def read_frame(descriptor=0):
     """Returns the kind and the content, or nothing at the end."""
-    header = read_exactly(5)
+    header = read_exactly(5, descriptor)
     if header is None:
         return None
     kind, length = struct.unpack("<cI", header)
-    content = read_exactly(length)
+    content = read_exactly(length, descriptor)
     return None if content is None else (kind, content)
 
 

@@ -54,15 +54,26 @@ absl::StatusOr<std::unique_ptr<PythonProcess>> PythonProcess::Start(Options opti
 
 PythonProcess::~PythonProcess() {
   if (pid_ < 0) return;
-  kill(pid_, SIGKILL);
+  input_ = UniqueFd();
+  for (const absl::Time deadline = absl::Now() + options_.end_in; absl::Now() < deadline;) {
+    if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  kill(-pid_, SIGKILL);  // its group, to which what it has started belongs
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
+absl::Status PythonProcess::Error(Reason reason, const std::string& message, const std::string& next) const {
+  ErrorMetadata metadata;
+  if (!options_.path.empty()) metadata.emplace_back("file", options_.path);
+  if (!next.empty()) metadata.emplace_back("next", next);
+  return MakeError(reason, message, metadata);
+}
+
 absl::Status PythonProcess::Failed(std::string_view what, int error) const {
-  return MakeError(Reason::kInputUnreadable,
-                   absl::StrCat(options_.path, ": ", std::string(what), ": ", std::generic_category().message(error)),
-                   {{"file", options_.path}});
+  return Error(options_.failure,
+               absl::StrCat(Subject(), std::string(what), ": ", std::generic_category().message(error)));
 }
 
 absl::Status PythonProcess::Run() {
@@ -116,19 +127,19 @@ absl::Status PythonProcess::Run() {
   posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return absl::OkStatus();
   pid_ = -1;
-  return MakeError(Reason::kUnsupported,
-                   absl::StrCat(options_.path, ": ", interpreter, ", which ", options_.task,
-                                ", cannot be started: ", std::generic_category().message(error)),
-                   {{"file", options_.path},
-                    {"next", absl::StrCat("Install Python 3 and ", options_.package,
-                                          ", or name the interpreter by the environment variable CAIRN_PYTHON.")}});
+  return Error(Reason::kUnsupported,
+               absl::StrCat(Subject(), interpreter, ", which ", options_.task,
+                            ", cannot be started: ", std::generic_category().message(error)),
+               absl::StrCat("Install Python 3 and ", options_.package,
+                            ", or name the interpreter by the environment variable CAIRN_PYTHON."));
 }
 
-absl::StatusOr<size_t> PythonProcess::Receive(char* buffer, size_t size) {
+absl::StatusOr<size_t> PythonProcess::Receive(char* buffer, size_t size, absl::Time deadline) {
   while (true) {
     if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) {
       return MakeError(Reason::kInterrupted, "interrupted");
     }
+    if (absl::Now() > deadline) return Error(Reason::kTimedOut, absl::StrCat(options_.name, " has not answered"));
     pollfd waiting{output_.get(), POLLIN, 0};
     const int ready = poll(&waiting, 1, kPollMilliseconds);
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
@@ -140,18 +151,18 @@ absl::StatusOr<size_t> PythonProcess::Receive(char* buffer, size_t size) {
   }
 }
 
-absl::Status PythonProcess::ReceiveAll(char* buffer, size_t size) {
+absl::Status PythonProcess::ReceiveAll(char* buffer, size_t size, absl::Time deadline) {
   while (size > 0) {
-    CAIRN_ASSIGN_OR_RETURN(const size_t count, Receive(buffer, size));
+    CAIRN_ASSIGN_OR_RETURN(const size_t count, Receive(buffer, size, deadline));
     buffer += count;
     size -= count;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<PythonProcess::Frame> PythonProcess::ReceiveFrame() {
+absl::StatusOr<PythonProcess::Frame> PythonProcess::ReceiveFrame(absl::Time deadline) {
   std::array<char, kHeaderBytes> header;
-  CAIRN_RETURN_IF_ERROR(ReceiveAll(header.data(), header.size()));
+  CAIRN_RETURN_IF_ERROR(ReceiveAll(header.data(), header.size(), deadline));
   Frame frame{.kind = header[0]};
   std::memcpy(&frame.length, header.data() + 1, sizeof(frame.length));
   static_assert(std::endian::native == std::endian::little);
@@ -173,13 +184,11 @@ absl::Status PythonProcess::ReceiveFailure(const Frame& frame) {
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>() : "";
   };
   const std::optional<Reason> reason = ReasonFromName(text("reason"));
-  return MakeError(reason.value_or(Reason::kInputUnreadable), absl::StrCat(options_.path, ": ", text("message")),
-                   {{"file", options_.path}, {"next", text("next")}});
+  return Error(reason.value_or(options_.failure), absl::StrCat(Subject(), text("message")), text("next"));
 }
 
 absl::Status PythonProcess::NoFrame() const {
-  return MakeError(Reason::kInputUnreadable, absl::StrCat(options_.name, " has sent what is no frame"),
-                   {{"file", options_.path}});
+  return Error(options_.failure, absl::StrCat(options_.name, " has sent what is no frame"));
 }
 
 absl::Status PythonProcess::Send(std::string_view bytes) {
@@ -217,9 +226,9 @@ absl::Status PythonProcess::SendFrame(char kind, std::string_view content) {
 }
 
 absl::Status PythonProcess::Ended() {
-  return MakeError(Reason::kInputUnreadable,
-                   absl::StrCat(options_.name, " (", PythonInterpreter(), ") did not end well: ", HowItEnded()),
-                   {{"file", options_.path}, {"next", options_.advice}});
+  const std::string message =
+      absl::StrCat(options_.name, " (", PythonInterpreter(), ") did not end well: ", HowItEnded());
+  return Error(options_.failure, message, options_.advice);
 }
 
 // Says how it has ended, after its output has ended.

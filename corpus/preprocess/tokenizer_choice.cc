@@ -124,11 +124,11 @@ absl::StatusOr<ChosenTokenizer> LoadChosenTokenizer(const TokenizerChoice& choic
     chosen.framing.end_of_document.reset();
     chosen.end_of_document_is_added = false;
   } else if (!chosen.framing.end_of_document) {
-    return MakeError(
-        Reason::kBadTokenizer,
-        absl::StrCat(
-            "--append-eod: ", choice.tokenizer_model,
-            " names neither an eos_token nor a sep_token in tokenizer_config.json, so there is no token to append"));
+    return MakeError(Reason::kBadTokenizer,
+                     absl::StrCat(choice.tokenizer_model,
+                                  " names neither an eos_token nor a sep_token in tokenizer_config.json, so "
+                                  "there is no token that ends a document"),
+                     {{"next", "Add \"eos_token\" to tokenizer_config.json."}});
   }
   return chosen;
 }

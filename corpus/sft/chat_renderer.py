@@ -34,13 +34,14 @@ class BadLine(Exception):
 def load_jinja():
     try:
         # What jinja2 imports when a template asks for it comes first, because no file can be opened later.
+        import pprint  # noqa: F401
+        import urllib.parse  # noqa: F401
+
         import jinja2
         import jinja2.constants
         import jinja2.debug
         import jinja2.ext
         import jinja2.sandbox
-        import pprint
-        import urllib.parse
     except ImportError as error:
         raise Failure("UNSUPPORTED", f"{sys.executable} cannot load jinja2, which renders chat templates: {error}",
                       f"Install it: {sys.executable} -m pip install jinja2. Or name a Python that has it by the "
@@ -57,7 +58,7 @@ def compile_template(jinja2, text, answers):
     these, and gets the answers' places and texts."""
 
     class Generation(jinja2.ext.Extension):
-        tags = {"generation"}
+        tags = frozenset({"generation"})
 
         def parse(self, parser):
             line = next(parser.stream).lineno
@@ -271,8 +272,8 @@ class Renderer:
             raise BadLine(f"the chat template refuses it: {error or type(error).__name__}") from None
         text = "".join(pieces)
         if any(text[begin:end] != answer for (begin, end), answer in zip(places, texts)):
-            raise BadLine("the chat template says that an answer is where it does not write it: its {% generation %} is "
-                          "within another block, such as {% set %}")
+            raise BadLine("the chat template says that an answer is where it does not write it: its {% generation %} "
+                          "is within another block, such as {% set %}")
         return text, places
 
     def answer(self, line):
@@ -298,10 +299,18 @@ def bytes_of_places(text, content, places):
     return [found[place] for pair in places for place in pair]
 
 
+def make_renderer(options):
+    try:
+        return Renderer(json.loads(options))
+    except MemoryError:
+        raise Failure("MEMORY_LIMIT", f"the chat template itself needs more than {MOST_MEMORY >> 30} GiB of memory "
+                      "before any line", "Give a smaller template.") from None
+
+
 def main():
     try:
         _, options = read_frame()
-        renderer = Renderer(json.loads(options))
+        renderer = make_renderer(options)
         write(frame(b"O"))
         while (received := read_frame()) is not None:
             write(renderer.answer(received[1]))

@@ -21,6 +21,8 @@ namespace json = simdjson::dom;
 
 constexpr size_t kNowhere = std::string_view::npos;
 
+bool IsPartOfCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
 // Returns where the white space from `at` on ends.
 size_t BlanksEnd(std::string_view text, size_t at) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(text.data());
@@ -32,19 +34,33 @@ size_t BlanksEnd(std::string_view text, size_t at) {
   return at;
 }
 
-bool IsPartOfCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-bool HasType(json::element part, std::string_view type) {
-  std::string_view found;
-  if (part["type"].get(found) == simdjson::SUCCESS && found == type) return true;
-  for (const char* const list : {"decoders", "pretokenizers"}) {
+// Returns the parts of this type that a step of the tokenizer, or a sequence of steps, has under `key`.
+std::vector<json::object> PartsOf(json::element root, std::string_view key, std::string_view type) {
+  std::vector<json::object> found;
+  const auto add = [&](json::element part) {
+    std::string_view name;
+    json::object object;
+    if (part["type"].get(name) != simdjson::SUCCESS || name != type) return;
+    if (part.get(object) == simdjson::SUCCESS) found.push_back(object);
+  };
+  json::element step;
+  if (root[key].get(step) != simdjson::SUCCESS) return found;
+  add(step);
+  for (const char* const list : {"normalizers", "pretokenizers", "processors", "decoders"}) {
     json::array parts;
-    if (part[list].get(parts) != simdjson::SUCCESS) continue;
-    for (const json::element one : parts) {
-      if (one["type"].get(found) == simdjson::SUCCESS && found == type) return true;
-    }
+    if (step[list].get(parts) != simdjson::SUCCESS) continue;
+    for (const json::element one : parts) add(one);
   }
-  return false;
+  return found;
+}
+
+// Returns the place that is `count` characters behind `at`, or the end of the text.
+size_t Forward(std::string_view text, size_t at, size_t count) {
+  for (; count > 0 && at < text.size(); --count) {
+    ++at;
+    while (at < text.size() && IsPartOfCharacter(text[at])) ++at;
+  }
+  return at;
 }
 
 // Returns the text of a token of SentencePiece's kind.
@@ -68,9 +84,23 @@ absl::StatusOr<TokenPlaces> TokenPlaces::Create(const std::string& tokenizer_jso
   TokenPlaces places;
   places.name_ = name;
   CAIRN_ASSIGN_OR_RETURN(places.model_, reader.String(model, "type"));
-  json::element part;
-  for (const char* const key : {"decoder", "pre_tokenizer"}) {
-    if (root[key].get(part) == simdjson::SUCCESS && HasType(part, "ByteLevel")) places.byte_level_ = true;
+  const std::vector<json::object> byte_levels = PartsOf(root, "pre_tokenizer", "ByteLevel");
+  places.byte_level_ = !byte_levels.empty() || !PartsOf(root, "decoder", "ByteLevel").empty();
+  places.adds_blanks_ = !places.byte_level_;
+  for (const json::object& part : byte_levels) {
+    CAIRN_ASSIGN_OR_RETURN(const bool adds, reader.Bool(part, "add_prefix_space", true));
+    places.adds_blanks_ = places.adds_blanks_ || adds;
+  }
+  for (const json::object& part : PartsOf(root, "normalizer", "Prepend")) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string prepended, reader.String(part, "prepend"));
+    places.prepends_ = places.prepends_ || prepended == "\u2581";
+  }
+  for (const char* const type : {"ByteLevel", "RobertaProcessing"}) {
+    for (const json::object& part : PartsOf(root, "post_processor", type)) {
+      CAIRN_ASSIGN_OR_RETURN(const bool trims, reader.Bool(part, "trim_offsets", true));
+      CAIRN_ASSIGN_OR_RETURN(const bool keeps_first, reader.Bool(part, "add_prefix_space", true));
+      if (places.byte_level_ && trims) places.trims_.push_back(keeps_first);
+    }
   }
   CAIRN_ASSIGN_OR_RETURN(const bool byte_fallback, reader.Bool(model, "byte_fallback", false));
   TokenIds vocab;
@@ -111,14 +141,22 @@ absl::Status TokenPlaces::CheckFinds() const {
 }
 
 // Returns where the next token begins, or kNowhere.
-size_t TokenPlaces::Match(std::string_view text, size_t at, const Token& token, bool behind_added,
+size_t TokenPlaces::Match(std::string_view text, size_t at, const Token& token, bool first, bool behind_added,
                           ByteRange& place) const {
   const auto take = [&](size_t begin, std::string_view piece) {
     if (piece.empty() || !text.substr(begin).starts_with(piece)) return kNowhere;
     place = {begin, begin + piece.size()};
     return place.end;
   };
-  size_t next = take(at, token.text);
+  // Takes a token whose blank the tokenizer has put before a word. The blank alone stands where the word begins.
+  const auto take_without_blank = [&] {
+    if (!adds_blanks_ || token.added || !token.text.starts_with(' ')) return kNowhere;
+    if (token.text.size() > 1) return take(at, std::string_view(token.text).substr(1));
+    place = {at, Forward(text, at, 1)};
+    return at;
+  };
+  size_t next = prepends_ && (first || behind_added) ? take_without_blank() : kNowhere;
+  if (next == kNowhere) next = take(at, token.text);
   if (next != kNowhere) return next;
   const size_t behind_blanks = token.added || behind_added ? BlanksEnd(text, at) : at;
   // An added token may take the blanks before it or behind it.
@@ -129,15 +167,20 @@ size_t TokenPlaces::Match(std::string_view text, size_t at, const Token& token, 
       return next;
     }
   }
-  // A blank that the tokenizer has put before a word.
-  if (!byte_level_ && !token.added && token.text.starts_with(' ')) {
-    if (token.text.size() == 1) {
-      place = {at, at};
-      return at;
-    }
-    return take(at, std::string_view(token.text).substr(1));
+  return take_without_blank();
+}
+
+// Leaves the blanks of a token out of its place, as the post-processor ByteLevel does in process_offsets.
+void TokenPlaces::Trim(std::string_view text, const Token& token, bool first, ByteRange& place) const {
+  if (token.added) return;
+  const size_t begin = std::min(token.text.find_first_not_of(' '), token.text.size());
+  const size_t trailing = token.text.size() - (token.text.find_last_not_of(' ') + 1);
+  for (const bool keeps_first : trims_) {
+    const bool keeps = keeps_first && begin > 0 && (first || place.begin == 0);
+    place.begin = std::min(Forward(text, place.begin, begin - (keeps ? 1 : 0)), place.end);
+    // All of what is taken from the end are blanks of the text, which have one byte each.
+    if (place.end >= trailing) place.end = std::max(place.end - trailing, place.begin);
   }
-  return kNowhere;
 }
 
 absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> ids,
@@ -153,17 +196,16 @@ absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> 
   for (const uint32_t id : ids) {
     ByteRange place;
     if (id >= tokens_.size()) return lost();
-    const size_t next = Match(text, at, tokens_[id], behind_added, place);
+    const size_t next = Match(text, at, tokens_[id], places.empty(), behind_added, place);
     if (next == kNowhere) return lost();
     at = next;
+    while (place.begin > 0 && place.begin < place.end && IsPartOfCharacter(text[place.begin])) --place.begin;
+    while (place.end < text.size() && place.begin < place.end && IsPartOfCharacter(text[place.end])) ++place.end;
+    Trim(text, tokens_[id], places.empty(), place);
     behind_added = tokens_[id].added;
     places.push_back(place);
   }
   if (at < text.size() && (!behind_added || BlanksEnd(text, at) < text.size())) return lost();
-  for (ByteRange& place : places) {
-    while (place.begin > 0 && place.begin < place.end && IsPartOfCharacter(text[place.begin])) --place.begin;
-    while (place.end < text.size() && place.begin < place.end && IsPartOfCharacter(text[place.end])) ++place.end;
-  }
   return absl::OkStatus();
 }
 

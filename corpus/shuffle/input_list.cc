@@ -130,6 +130,14 @@ absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>
   return inputs;
 }
 
+absl::Status CheckColumns(const std::vector<InputFile>& inputs, const std::vector<std::string>& columns) {
+  if (columns.empty() || std::any_of(inputs.begin(), inputs.end(), [](const auto& i) { return IsTable(i.path); })) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kBadRequest, "--column has no effect: none of the inputs is a Parquet or Arrow file",
+                   {{"next", "Leave --column out."}});
+}
+
 absl::StatusOr<std::string> ReadHeaders(std::vector<InputFile>& inputs, uint64_t lines, char separator,
                                         const SourceOptions& options) {
   std::string header;

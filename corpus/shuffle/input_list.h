@@ -31,6 +31,9 @@ struct InputFile {
 // ObjectStores.
 absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>& arguments);
 
+// BAD_REQUEST: columns are asked for, but none of the inputs is a table.
+absl::Status CheckColumns(const std::vector<InputFile>& inputs, const std::vector<std::string>& columns);
+
 // Reads the first `lines` lines of every file, sets each data_start, and returns these lines with their separators (it
 // adds one that is missing at the end). All files that are not empty must share them. BAD_REQUEST: two files' headers
 // differ, or a header is above 1 MiB. INPUT_UNREADABLE.

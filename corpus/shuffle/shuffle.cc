@@ -267,6 +267,7 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   if (options.temp_dir.empty()) job.options.temp_dir = ScratchDirectoryFor(place.path);
 
   CAIRN_ASSIGN_OR_RETURN(job.inputs, ListInputs(options.inputs));
+  CAIRN_RETURN_IF_ERROR(CheckColumns(job.inputs, options.columns));
   for (const InputFile& input : job.inputs) {
     if (input.rereadable) continue;
     const std::string_view flag = options.no_scratch ? "--no-scratch" : options.resume ? "--resume" : "";

@@ -140,6 +140,7 @@ absl::StatusOr<ScatteredPart> ScatterPart(const ShuffleOptions& options, InputPa
   source.stop = &stop;
   source.columns = options.columns;
   CAIRN_ASSIGN_OR_RETURN(std::vector<InputFile> inputs, ListInputs(options.inputs));
+  CAIRN_RETURN_IF_ERROR(CheckColumns(inputs, options.columns));
   CAIRN_RETURN_IF_ERROR(ReadHeaders(inputs, options.header_lines, options.separator, source).status());
   std::vector<std::string> paths;
   for (const InputFile& input : inputs) paths.push_back(input.path);

@@ -41,7 +41,7 @@ def sort_into_profile(profile, scalar, cased, lowered, is_punct, is_space):
     else:
         raise ValueError(f"U+{scalar:04X}: unexpected {cased!r}")
     kind = profile.classes.get(scalar)
-    if kind == DROP and lowered == "" or kind == SPACE and not lowered.strip():
+    if (kind == DROP and lowered == "") or (kind == SPACE and not lowered.strip()):
         return
     if kind == CJK:
         if not (lowered.startswith(" ") and lowered.endswith(" ") and len(lowered) > 2):
@@ -93,9 +93,8 @@ def fast_profile():
     nfd = normalizers.NFD()
     marks = {}
     for scalar in range(0x300, 0x1000):
-        if value := unicodedata.combining(chr(scalar)):
-            if nfd.normalize_str(chr(scalar)) == chr(scalar):
-                marks.setdefault(value, chr(scalar))
+        if (value := unicodedata.combining(chr(scalar))) and nfd.normalize_str(chr(scalar)) == chr(scalar):
+            marks.setdefault(value, chr(scalar))
     highest, lowest = marks[240], marks[min(marks)]
     classes = sorted(marks)
     cache = {}
@@ -158,7 +157,8 @@ def ranges(members):
 
 def class_ranges(combining):
     """(first, last, class) of canonical classes."""
-    return sorted((a, b, c) for c in set(combining.values()) for a, b in ranges(s for s in combining if combining[s] == c))
+    return sorted((a, b, c) for c in set(combining.values())
+                  for a, b in ranges(s for s in combining if combining[s] == c))
 
 
 def runs(mapping):
@@ -187,6 +187,10 @@ def emit(name, header, rows):
     print(line + "\n};")
 
 
+def escaped(text):
+    return "".join(f"\\U{ord(c):08X}" for c in text)
+
+
 def emit_profile(prefix, profile):
     kinds = []
     for kind in (DROP, SPACE, CJK, PUNCT):
@@ -194,13 +198,15 @@ def emit_profile(prefix, profile):
     emit(f"{prefix}Classes", "ClassRange", [f"{{0x{a:X}, 0x{b:X}, CharClass::{k}}}" for a, b, k in sorted(kinds)])
     drops = [(a, b, str(starter).lower()) for starter in (False, True)
              for a, b in ranges(s for s, value in profile.lower_drop.items() if value == starter)]
-    emit(f"{prefix}LowerDrops", "StrippedMarks", [f"{{0x{a:X}, 0x{b:X}, {starter}}}" for a, b, starter in sorted(drops)])
+    emit(f"{prefix}LowerDrops", "StrippedMarks",
+         [f"{{0x{a:X}, 0x{b:X}, {starter}}}" for a, b, starter in sorted(drops)])
     single = {s: text for s, text in profile.lower_map.items() if len(text) == 1}
     emit(f"{prefix}LowerRuns", "LowerRun", [f"{{0x{a:X}, 0x{b:X}, {s}, {d}}}" for a, b, s, d in runs(single)])
     several = sorted((s, text) for s, text in profile.lower_map.items() if len(text) > 1)
     emit(f"{prefix}LowerExpansions", "LowerExpansion",
-         ["{0x%X, U\"%s\"}" % (s, "".join(f"\\U{ord(c):08X}" for c in text)) for s, text in several])
-    emit(f"{prefix}Combining", "CombiningClass", [f"{{0x{a:X}, 0x{b:X}, {c}}}" for a, b, c in class_ranges(profile.combining)])
+         [f'{{0x{s:X}, U"{escaped(text)}"}}' for s, text in several])
+    emit(f"{prefix}Combining", "CombiningClass",
+         [f"{{0x{a:X}, 0x{b:X}, {c}}}" for a, b, c in class_ranges(profile.combining)])
 
 
 def main():

@@ -243,7 +243,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path):
         (["--group", f"x={a}", "--group", f"y={a}", "--development", f"y={a}"], "x has no development text"),
         (["--group", f"x={a}", "--ratio", "x=0"], "no positive number"),
         (["--group", f"x={a}", "--ratio", "x=nan"], "no positive number"),
-        (["--group", f"x={a}", "--alpha", "-1"], "no positive number"),
+        (["--group", f"x={a}", "--window", 3, "--alpha", "-1"], "no positive number"),
         (["--group", f"x={a}", "--group", f"y={a}", "--ratio", "x=1"], "not all groups have a ratio"),
         (["--group", f"x={a}", "--development", f"x={a}", "--ratio", "x=1"], "without development text"),
         (["--group", f"x={a}", "--group", f"y={a}.jsonl"], "JSON lines"),

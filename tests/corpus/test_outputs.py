@@ -32,7 +32,8 @@ def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made")
     (directory / "text").write_text("\n".join(LINES) + "\n")
     (directory / "text.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES))
-    result = corpus("bpe", "train", directory / "text", "--vocab-size", 280, "--output", directory / "tokenizer")
+    result = corpus("bpe", "train", directory / "text", "--vocab-size", 280, "--special-token",
+                    "<|endoftext|>", "--output", directory / "tokenizer")
     assert result.returncode == 0, result.stderr
     return directory
 
@@ -200,24 +201,73 @@ def test_a_missing_directory_is_named_and_the_advice_works(made, expected, tmp_p
     assert out.read_bytes() == expected[name]
 
 
-def test_a_line_beyond_the_limit_is_refused_by_its_number_in_little_memory(made, tmp_path):
-    """200 MB of one line take less than the limit and its multiple, and the advice works."""
+def run_measured(command, **more):
+    """Returns the exit status, what was said, and the largest resident size in MiB."""
+    result = subprocess.run([sys.executable, "-c", LAUNCHER, str(CAIRN), "corpus", *map(str, command)],
+                            stderr=subprocess.PIPE, text=True, timeout=120, **more)
+    *said, resident = result.stderr.splitlines()
+    return result.returncode, "\n".join(said), int(resident) >> 10
+
+
+@pytest.mark.parametrize("name", ["preprocess", "pack", "encode"])
+def test_a_line_beyond_the_limit_is_refused_by_its_number_in_little_memory(made, tmp_path, name):
+    """200 MB of one line take less than the limit and its multiple."""
+    if name == "pack":
+        pytest.importorskip("pyarrow")
     long = tmp_path / "long.jsonl"
     with open(long, "wb") as out:
         out.write(b'{"text": "short"}\n{"text": "')
         for _ in range(200):
             out.write(b"a " * 500_000)
         out.write(b'"}\n')
-    command = ["preprocess", "--input", str(long), "--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model",
-               str(made / "tokenizer"), "--workers", "2", "--output-prefix", str(tmp_path / "out")]
-    result = subprocess.run([sys.executable, "-c", LAUNCHER, str(CAIRN), "corpus", *command], stderr=subprocess.PIPE,
-                            text=True, timeout=120)
-    *error, resident = result.stderr.splitlines()
-    error = "\n".join(error)
-    assert result.returncode == 1
-    assert f"{long}: line 2: the line is longer than 32.0 MiB" in error and "--max-line" in error, error
-    assert int(resident) < 400 << 10, resident
+    model, out = ("--tokenizer-model", made / "tokenizer"), ("--output-prefix", tmp_path / "out")
+    command = {
+        "preprocess": ("preprocess", "--input", long, *model, *out, "--tokenizer-type", "HuggingFaceTokenizer"),
+        "pack": ("pack", "--input", long, *model, *out, "--pack-size", 9, "--prompt-key", "text", "--answer-key",
+                 "text"),
+        "encode": ("bpe", "encode", "--tokenizer", made / "tokenizer", long, "--output", tmp_path / "out"),
+    }[name]
+    status, error, resident = run_measured([*command, "--threads" if name == "encode" else "--workers", 2],
+                                           env={**os.environ, "CAIRN_PYTHON": sys.executable})
+    assert status == 1
+    assert f"{long}: line 2" in error and "is longer than 32.0 MiB" in error and "--max-line" in error, error
+    assert resident < 400, resident
     assert not [path for path in tmp_path.iterdir() if path != long]
+
+
+def test_encoding_takes_lines_up_to_the_limit(made, tmp_path):
+    """Also where several lines are in one block, and where a line is longer than a block."""
+    for longest in (1000, 3 << 20):
+        lines = ["a " * (longest // 2), "b", "c" * (longest + 1), "d"]
+        (tmp_path / "in").write_text("\n".join(lines) + "\n")
+        command = ["bpe", "encode", "--tokenizer", made / "tokenizer", tmp_path / "in", "--output", tmp_path / "out",
+                   "--max-line"]
+        result = corpus(*command, longest)
+        assert result.returncode == 1 and b"in: line 3 is longer than " in result.stderr, result.stderr
+        assert not (tmp_path / "out").exists()
+        assert corpus(*command, longest + 1).returncode == 0
+        assert len((tmp_path / "out").read_bytes().splitlines()) == 4
+        (tmp_path / "out").unlink()
+
+
+def test_a_line_of_gigabytes_takes_no_memory_where_it_is_left_out_or_moved(made, tmp_path):
+    for name, size in (("long.jsonl", 2 << 30), ("moved.jsonl", 300 << 20)):
+        with open(tmp_path / name, "wb") as long:
+            long.write(b'{"text": "before"}\n')
+            long.seek(size, os.SEEK_CUR)  # zeros that take no disk
+            long.write(b'\n{"text": "behind"}\n')
+    command = ["preprocess", "--input", "/dev/stdin", "--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model",
+               made / "tokenizer", "--workers", 2, "--skip-bad-lines", "--output-prefix", tmp_path / "out"]
+    with open(tmp_path / "long.jsonl", "rb") as long:
+        status, error, resident = run_measured(command, stdin=long)
+    assert status == 0 and resident < 300, (error, resident)
+    (bad,) = (tmp_path / "out_bad_lines.log").read_text().splitlines()
+    assert '"line":2,' in bad.replace(" ", "") and "is longer than 32.0 MiB" in bad, bad
+    assert corpus("inspect", tmp_path / "out_text_document").stdout.decode().split("documents")[1].split()[0] == "2"
+    status, error, resident = run_measured(["shuffle", tmp_path / "moved.jsonl", "--output", tmp_path / "shuffled",
+                                            "--memory", "32MiB", "--seed", 1, "--no-scratch"])
+    assert status == 0 and resident < 64, (error, resident)
+    assert (tmp_path / "shuffled").stat().st_size == (tmp_path / "moved.jsonl").stat().st_size
 
 
 def test_lines_up_to_the_limit_are_taken(made, tmp_path):

@@ -2,11 +2,13 @@
 its answers, for templates of known families. What is packed of them is as in test_pack_pairs.py."""
 import json
 import random
+import struct
+import subprocess
 import sys
 
 import pytest
 from chat_templates import TEMPLATES
-from sft_peer import corpus, make_tokenizer, prepare, read_packs, words
+from sft_peer import ROOT, corpus, make_tokenizer, prepare, read_packs, words
 
 pytest.importorskip("pyarrow")
 transformers = pytest.importorskip("transformers")
@@ -132,6 +134,50 @@ def test_other_kinds_of_tokenizers(tmp_path, kind):
     check(tmp_path, transformers.AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), seed=4)
 
 
+# The answer begins with a piece of text of its own, before which a tokenizer may add a blank.
+APART = ("{% for message in messages %}<s>{% if message['role'] == 'assistant' %}{% generation %}"
+         "{{ message['content'] }}{% endgeneration %}{% else %}{{ message['content'] }}{% endif %}</s>{% endfor %}")
+# The blank before the answer is part of a token of it.
+BEHIND_A_BLANK = APART.replace("<s>", "<s> ").replace("{% endgeneration %}", " {% endgeneration %}x")
+
+
+@pytest.mark.parametrize("template", [APART, BEHIND_A_BLANK, TEMPLATES["vicuna"]], ids=["apart", "blank", "vicuna"])
+@pytest.mark.parametrize("kind", ["prefix", "trimmed", "trimmed all", "cut", "always", "first", "prepend"])
+def test_tokenizers_that_add_a_blank(tmp_path, kind, template):
+    """GPT-2's rule with add_prefix_space, and SentencePiece's kind: the blank is in no text, but has a place in it."""
+    import tokenizers
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    specials = ["<unk>", "<s>", "</s>"]
+    if kind in ("always", "first", "prepend"):
+        made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+        if kind == "prepend":
+            made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        else:
+            made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=kind)
+        made.decoder = decoders.Metaspace()
+        alphabet = []
+        specials += [f"<0x{byte:02X}>" for byte in range(256)]
+    else:
+        made = tokenizers.Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        if kind == "cut":  # each digit is a piece, and gets a blank
+            made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(), made.pre_tokenizer])
+        if kind.startswith("trimmed"):
+            made.post_processor = processors.ByteLevel(trim_offsets=True, add_prefix_space=kind == "trimmed")
+        made.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator([f"{words(random.Random(i), 30)}\n" for i in range(50)], trainers.BpeTrainer(
+        vocab_size=450, special_tokens=specials, show_progress=False, limit_alphabet=300, initial_alphabet=alphabet))
+    described = json.loads(made.to_str())
+    described["added_tokens"] = [token for token in described["added_tokens"] if not token["content"].startswith("<0x")]
+    made = tokenizers.Tokenizer.from_str(json.dumps(described))
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>", bos_token="<s>",
+                                                   chat_template=template)
+    wrapped.save_pretrained(tmp_path / "tokenizer")
+    check(tmp_path, transformers.AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), seed=5)
+
+
 def test_padding_and_a_template_of_a_file(tmp_path):
     tokenizer = make_tokenizer(tmp_path / "tokenizer", TEMPLATES["chatml"])
     tokenizer.chat_template = TEMPLATES["vicuna"]
@@ -194,6 +240,23 @@ def test_bad_templates_are_refused_within_bounds(tmp_path, name):
     assert f"error: {reason}: " in done.stderr and message in done.stderr, done.stderr
     assert "next: " in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "tokenizer"]
+
+
+def test_a_template_that_is_too_large_is_not_blamed_on_a_line():
+    """The program of the renderer, with less memory."""
+    frames = (ROOT / "corpus/io/python_frames.py").read_text()
+    assert "MOST_MEMORY = 2 << 30" in frames
+    program = frames.replace("MOST_MEMORY = 2 << 30", "MOST_MEMORY = 64 << 20")
+    program += (ROOT / "corpus/sft/chat_renderer.py").read_text()
+    template = "{% generation %}{% endgeneration %}" + "x" * 50_000_000
+    given = json.dumps({"tokenizer_config.json": "", "special_tokens_map.json": "",
+                        "chat_template.jinja": template}).encode()
+    done = subprocess.run([sys.executable, "-c", program], input=struct.pack("<cI", b"O", len(given)) + given,
+                          capture_output=True, timeout=60)
+    assert done.stdout[:1] == b"E", (done.stdout, done.stderr)
+    told = json.loads(done.stdout[5:])
+    assert told["reason"] == "MEMORY_LIMIT" and told["message"].startswith("the chat template itself needs"), told
+    assert told["next"] == "Give a smaller template."
 
 
 def test_a_conversation_with_many_answers_takes_no_more_time_than_its_length(tmp_path):

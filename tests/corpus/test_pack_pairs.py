@@ -125,8 +125,6 @@ def test_what_does_not_fit_is_refused(tmp_path, tokenizer):
     source = write_lines(tmp_path / "in.jsonl", [{"input": "a", "output": "b"}])
     done = pack(source, tmp_path / "out", tokenizer, "--pack-size", 20, "--pad-multiple", 21, expect=1)
     assert "BAD_REQUEST: no multiple of 21 tokens fits in a pack of 20" in done.stderr, done.stderr
-    done = pack(source, tmp_path / "out", tokenizer, "--pack-size", 20, "--chat-template", source, expect=1)
-    assert "BAD_REQUEST: --chat-template needs --chat" in done.stderr, done.stderr
     (tmp_path / "empty.jsonl").write_text("")
     done = pack(tmp_path / "empty.jsonl", tmp_path / "out", tokenizer, "--pack-size", 20, expect=1)
     assert "BAD_REQUEST: there is no sample to pack" in done.stderr, done.stderr

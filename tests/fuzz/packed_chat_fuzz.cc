@@ -16,8 +16,8 @@ namespace {
 
 using namespace cairn::corpus;  // NOLINT: the whole file is this target
 
-// A byte-level tokenizer with some merges and added tokens.
-std::string TokenizerJson() {
+// A byte-level tokenizer with some merges and added tokens, which may add a blank before a text.
+std::string TokenizerJson(bool adds_blank) {
   nlohmann::json vocab;
   for (int byte = 0; byte < 256; ++byte) vocab[ToByteLevel(std::string(1, static_cast<char>(byte)))] = byte;
   const std::vector<std::pair<std::string, std::string>> merges = {
@@ -39,7 +39,7 @@ std::string TokenizerJson() {
                      {"single_word", false}});
   }
   const nlohmann::json byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", true}};
+      {"type", "ByteLevel"}, {"add_prefix_space", adds_blank}, {"trim_offsets", false}, {"use_regex", true}};
   return nlohmann::json{{"version", "1.0"},
                         {"added_tokens", added},
                         {"pre_tokenizer", byte_level},
@@ -48,45 +48,64 @@ std::string TokenizerJson() {
       .dump();
 }
 
+class Subject {
+ public:
+  explicit Subject(bool adds_blank)
+      : json_(TokenizerJson(adds_blank)),
+        tokenizer_(ParsePipeline(json_, "tokenizer.json")),
+        places_(TokenPlaces::Create(json_, "tokenizer.json")) {
+    if (!tokenizer_.ok() || !places_.ok()) std::abort();
+    encoder_ = (*tokenizer_)->NewEncoder();
+  }
+
+  // Of a text that is UTF-8, each token is found, in order; a token is trained on exactly if it has a byte of an
+  // answer.
+  void Check(const RenderedChat& chat) const {
+    std::vector<uint32_t> ids;
+    if (!encoder_->Encode(chat.text, ids).ok()) return;
+    std::vector<ByteRange> places;
+    const bool found = places_->Find(chat.text, ids, places).ok();
+    const bool utf8 = nlohmann::json(chat.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore) ==
+                      nlohmann::json(chat.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    if (!found) {
+      if (utf8) std::abort();
+      return;
+    }
+    if (places.size() != ids.size()) std::abort();
+    size_t at = 0;
+    for (const ByteRange& place : places) {
+      if (place.begin > place.end || place.end > chat.text.size() || place.begin < at) std::abort();
+      at = place.begin;
+    }
+    for (size_t i = 1; i < chat.answers.size(); ++i) {
+      if (chat.answers[i].begin < chat.answers[i - 1].end) return;  // a renderer's answers ascend
+    }
+    std::vector<bool> trained(ids.size(), false);
+    TrainOn(chat.answers, places, trained);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      bool expected = false;
+      for (const ByteRange& answer : chat.answers) {
+        expected |= places[i].begin < answer.end && places[i].end > answer.begin;
+      }
+      if (trained[i] != expected) std::abort();
+    }
+  }
+
+ private:
+  const std::string json_;
+  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer_;
+  const absl::StatusOr<TokenPlaces> places_;
+  std::unique_ptr<Encoder> encoder_;
+};
+
 }  // namespace
 
-// What a renderer sends is read or refused. Of what is read and is UTF-8, each token is found in the text, in order; a
-// token is trained on exactly if it has a byte of an answer.
+// What a renderer sends is read or refused.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::string json = TokenizerJson();
-  static const auto tokenizer = ParsePipeline(json, "tokenizer.json");
-  static const auto token_places = TokenPlaces::Create(json, "tokenizer.json");
-  if (!tokenizer.ok() || !token_places.ok()) std::abort();
-  static const std::unique_ptr<Encoder> encoder = (*tokenizer)->NewEncoder();
+  static const Subject plain(false), adding(true);
   RenderedChat chat;
   if (!ParseRenderedChat({reinterpret_cast<const char*>(data), size}, chat).ok()) return 0;
-  std::vector<uint32_t> ids;
-  if (!encoder->Encode(chat.text, ids).ok()) return 0;
-  std::vector<ByteRange> places;
-  const bool found = token_places->Find(chat.text, ids, places).ok();
-  const bool utf8 = nlohmann::json(chat.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore) ==
-                    nlohmann::json(chat.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (!found) {
-    if (utf8) std::abort();
-    return 0;
-  }
-  if (places.size() != ids.size()) std::abort();
-  size_t at = 0;
-  for (const ByteRange& place : places) {
-    if (place.begin > place.end || place.end > chat.text.size() || place.begin < at) std::abort();
-    at = place.begin;
-  }
-  for (size_t i = 1; i < chat.answers.size(); ++i) {
-    if (chat.answers[i].begin < chat.answers[i - 1].end) return 0;  // a renderer's answers ascend
-  }
-  std::vector<bool> trained(ids.size(), false);
-  TrainOn(chat.answers, places, trained);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    bool expected = false;
-    for (const ByteRange& answer : chat.answers) {
-      expected |= places[i].begin < answer.end && places[i].end > answer.begin;
-    }
-    if (trained[i] != expected) std::abort();
-  }
+  plain.Check(chat);
+  adding.Check(chat);
   return 0;
 }

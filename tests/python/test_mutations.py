@@ -27,7 +27,7 @@ EDITS = mutate.read_tables()
 def test_each_edit_can_be_made():
     problems = [problem for edit in EDITS if (problem := mutate.problem_of(edit, REPOSITORY))]
     assert not problems, problems
-    assert len(EDITS) >= 90
+    assert len(EDITS) >= 105
 
 
 @pytest.mark.parametrize("text, expected", [("b", "stands 2 times"), ("x", "stands 0 times"), ("a", ""), ("", "times")])
@@ -43,6 +43,10 @@ def test_each_edit_names_a_test_that_there_is():
         if edit.test.startswith("sweep "):
             _, lane, points = edit.test.split()
             assert lane in lanes and points.isdigit(), edit.name
+            continue
+        if edit.test.startswith("pytest "):
+            file, _, function = edit.test.removeprefix("pytest ").partition("::")
+            assert f"def {function}(" in (REPOSITORY / file).read_text() if function else (REPOSITORY / file).is_file()
             continue
         package, name = edit.test.removeprefix("//").split(":")
         assert f'name = "{name}"' in (REPOSITORY / package / "BUILD").read_text(), edit.name
