@@ -10,7 +10,7 @@
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kEnds = 512;
+constexpr size_t kEnds = 1024;
 
 }  // namespace
 
@@ -45,25 +45,37 @@ class BpeEncoder final : public Encoder {
     return absl::OkStatus();
   }
 
-  // Encodes words. Long ones are cut into pieces that merges cannot join.
-  void EncodeWords(std::string_view piece, size_t begin, std::span<const uint32_t> ends, std::vector<uint32_t>& ids) {
-    words_.clear();
-    for (const uint32_t end : ends) {
-      std::string_view word = piece.substr(begin, end - begin);
-      begin = end;
-      if (word.size() > WordKey::kInlineBytes) {
-        for (size_t from = 0; from < word.size();) {
-          const size_t until = tokenizer_.parts_.model.PieceEnd(word, from);
-          words_.push_back(word.substr(from, until - from));
-          from = until;
-        }
-      } else {
-        words_.push_back(word);
-      }
+  // Words as their ends tell. Long ones are cut into pieces that merges cannot join.
+  class Words {
+   public:
+    Words(const BpeModel& model, const char* begin, const char* text, std::span<const uint32_t> ends)
+        : model_(&model), text_(text), begin_(begin), end_(ends.data()), last_(end_ + ends.size()) {}
+
+    bool Next(std::string_view& word) {
+      if (end_ == last_) return false;
+      const char* const end = text_ + *end_;
+      auto size = static_cast<size_t>(end - begin_);
+      if (size > WordKey::kInlineBytes) [[unlikely]]
+        size = model_->PieceEnd({begin_, size}, 0);
+      word = {begin_, size};
+      begin_ += size;
+      end_ += begin_ == end;
+      return true;
     }
-    cache_.Encode(words_, piece.data() + piece.size(), ids,
-                  [&](std::string_view word, std::vector<uint32_t>& word_ids) {
-                    tokenizer_.parts_.model.Encode(word, scratch_, word_ids);
+
+   private:
+    const BpeModel* model_;
+    const char* text_;
+    const char* begin_;
+    const uint32_t* end_;
+    const uint32_t* last_;
+  };
+
+  void EncodeWords(std::string_view piece, size_t begin, std::span<const uint32_t> ends, std::vector<uint32_t>& ids) {
+    const BpeModel& model = tokenizer_.parts_.model;
+    cache_.Encode(Words(model, piece.data() + begin, piece.data(), ends), piece.data() + piece.size(), ids,
+                  [&](std::span<const std::string_view> words, EncodedWords& made) {
+                    model.Encode(words, scratch_, made);
                     return true;
                   });
   }
@@ -73,7 +85,6 @@ class BpeEncoder final : public Encoder {
   IdCache cache_;
   BpeModel::Scratch scratch_;
   std::array<uint32_t, kEnds> ends_;
-  std::vector<std::string_view> words_;
   std::string prefixed_;
 };
 

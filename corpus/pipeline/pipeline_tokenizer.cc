@@ -1,6 +1,7 @@
 #include "corpus/pipeline/pipeline_tokenizer.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -131,9 +132,9 @@ class PipelineEncoder final : public Encoder {
       }
     }
     absl::Status status;
-    cache_.Encode(words_, pieces_.text.data() + pieces_.text.size(), ids,
-                  [&](std::string_view word, std::vector<uint32_t>& word_ids) {
-                    status = model.Encode(word, scratch_, word_ids);
+    cache_.Encode(ListedWords(words_), pieces_.text.data() + pieces_.text.size(), ids,
+                  [&](std::span<const std::string_view> words, EncodedWords& made) {
+                    status = model.EncodeAll(words, scratch_, made);
                     return status.ok();
                   });
     return status;
