@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "corpus/unicode/class_table.h"
 
@@ -200,10 +201,10 @@ bool BpeModel::CanCutCharacters() const {
   });
 }
 
-// Returns whether words may be cut before `place`: there begins a character of at least three bytes, and in words of
-// bytes another character beyond ASCII ends.
-inline bool BpeModel::IsPlaceForCut(const uint8_t* place) const {
-  return place[0] >= 0xE0 && (by_character_ || place[-1] >= 0x80);
+// Returns whether it is worth looking for a cut between these bytes.
+bool BpeModel::IsPlaceForCut(uint8_t before, uint8_t behind) const {
+  if (behind >= 0x80) return behind >= 0xE0 && (by_character_ || before >= 0x80);
+  return by_character_ && !(absl::ascii_isalnum(before) && absl::ascii_isalnum(behind));
 }
 
 void BpeModel::MakeTable() {
@@ -232,19 +233,26 @@ void BpeModel::FindJoints() {
     bytes_of[id] = bytes;
   }
   joints_.assign(std::max<size_t>(merges_.size() / 4, 64), 0);
+  cuts_.resize(256 * 256);
+  for (size_t pair = 0; pair < cuts_.size(); ++pair) {
+    const bool place = IsPlaceForCut(static_cast<uint8_t>(pair >> 8), static_cast<uint8_t>(pair));
+    cuts_[pair] = place ? Cut::kAlways : Cut::kNever;
+  }
   for (const MergeSlot& slot : merges_) {
     if (slot.rank == kNone) continue;
     const absl::string_view left = bytes_of[slot.pair >> 32];
     const absl::string_view right = bytes_of[static_cast<uint32_t>(slot.pair)];
     if (left.empty() || right.empty()) {  // the places of an id without bytes are not known
-      joints_.clear();
+      cuts_.clear();
       return;
     }
+    Cut& cut = cuts_[static_cast<uint8_t>(left.back()) << 8 | static_cast<uint8_t>(right.front())];
+    if (cut == Cut::kNever) continue;
+    cut = Cut::kAsk;
     const size_t before = std::min(left.size(), kJointBytes), behind = std::min(right.size(), kJointBytes);
     uint8_t text[2 * kJointBytes] = {};
     std::memcpy(text + kJointBytes - before, left.data() + left.size() - before, before);
     std::memcpy(text + kJointBytes, right.data(), behind);
-    if (!IsPlaceForCut(text + kJointBytes)) continue;
     const uint64_t bit = Joint(text + kJointBytes).Hash(before, behind) & (joints_.size() * 64 - 1);
     joints_[bit / 64] |= uint64_t{1} << bit % 64;
     joint_shapes_ |= 1u << ShapeOf(before, behind);
@@ -265,10 +273,11 @@ bool BpeModel::CanJoin(const uint8_t* place) const {
 }
 
 size_t BpeModel::PieceEnd(std::string_view word, size_t from) const {
-  if (joints_.empty()) return word.size();
+  if (cuts_.empty()) return word.size();
   const auto* const begin = reinterpret_cast<const uint8_t*>(word.data());
   for (size_t at = from + kJointBytes; at + kJointBytes <= word.size(); ++at) {
-    if (IsPlaceForCut(begin + at) && !CanJoin(begin + at)) return at;
+    const Cut cut = cuts_[begin[at - 1] << 8 | begin[at]];
+    if (cut == Cut::kAlways || (cut == Cut::kAsk && !CanJoin(begin + at))) return at;
   }
   return word.size();
 }

@@ -67,11 +67,12 @@ class BpeModel {
     }
   }
 
-  // Finds the longest piece of `word` from `from` on that no merge can join with what follows, and returns its end.
-  // Both sides can then be encoded on their own. If no such place is known, it returns the end of the word, which it
-  // always does if whole words or unknown bytes are treated apart. In words of bytes, it looks only at places
-  // between characters beyond ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of
-  // characters it looks at each character of at least three bytes, of which U+2581, which stands for a blank, is one.
+  // Finds a piece of `word` from `from` on that no merge can join with what follows, and returns its end. Both sides can
+  // then be encoded on their own. If no such place is known, it returns the end of the word, which it always does if
+  // whole words or unknown bytes are treated apart. In words of bytes, it looks only at places between characters beyond
+  // ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of characters it looks at
+  // each place but those inside of what are words elsewhere: between letters or numbers of ASCII, and before characters
+  // of two bytes.
   size_t PieceEnd(std::string_view word, size_t from) const;
 
   struct Scratch {
@@ -118,7 +119,7 @@ class BpeModel {
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
   void StartBytes(std::string_view word, std::vector<uint32_t>& ids) const;
   void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
-  bool IsPlaceForCut(const uint8_t* place) const;
+  bool IsPlaceForCut(uint8_t before, uint8_t behind) const;
   bool CanCutCharacters() const;
   bool Begin(std::string_view word, Scratch& scratch, ShortWord& symbols) const;
   void EncodeApart(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
@@ -134,8 +135,11 @@ class BpeModel {
   MergeTable table_;  // of the same merges, for words of few symbols
   // What table_ finds for two bytes, with which every word begins, by left << 8 | right. Empty if some byte is no token.
   std::vector<uint64_t> byte_merges_;
-  // One bit for each hash of up to three bytes on either side of a place where a merge joins two tokens, and the
-  // combinations of lengths that occur.
+  // Whether words may be cut between two bytes, by left << 8 | right. Empty if they may not be cut at all.
+  enum class Cut : uint8_t { kNever, kAlways, kAsk };
+  std::vector<Cut> cuts_;
+  // For kAsk: one bit for each hash of up to three bytes on either side of a place where a merge joins two tokens, and
+  // the combinations of lengths that occur.
   std::vector<uint64_t> joints_;
   uint32_t joint_shapes_ = 0;
   size_t merge_count_ = 0;

@@ -1,16 +1,23 @@
 #include "corpus/bpe/bpe_tokenizer.h"
 
+#include <simdjson.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
 
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/unicode/class_table.h"
+#include "corpus/unicode/repaired_utf8.h"
 
 namespace cairn::corpus {
 namespace {
 
 constexpr size_t kEnds = 1024;
+constexpr size_t kMaxNormalized = size_t{1} << 30;  // ICU counts bytes as int32
 
 }  // namespace
 
@@ -20,9 +27,21 @@ class BpeEncoder final : public Encoder {
       : tokenizer_(tokenizer), splitter_(tokenizer.parts_.pretokenizer), cache_(tokenizer.whole_) {}
 
   absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) override {
+    const auto& normalize = tokenizer_.parts_.normalize;
+    if (normalize) {
+      if (text.size() > kMaxNormalized) {
+        return MakeError(Reason::kBadRequest, absl::StrCat("the text has ", text.size(),
+                                                           " bytes; this tokenizer takes texts of up to 1 GiB"));
+      }
+      if (!simdjson::validate_utf8(text.data(), text.size())) {
+        repaired_ = RepairedUtf8(text, FindInvalidUtf8(text));
+        text = repaired_;
+      }
+    }
     const size_t before = ids.size();
     const absl::Status status = tokenizer_.first_.Encode(text, ids, [&](size_t begin, size_t end) {
-      const std::string_view piece = text.substr(begin, end - begin);
+      std::string_view piece = text.substr(begin, end - begin);
+      if (normalize) piece = normalize(piece, normal_);
       return tokenizer_.second_.Encode(
           piece, ids, [&](size_t from, size_t to) { return EncodePiece(piece.substr(from, to - from), ids); });
     });
@@ -85,6 +104,8 @@ class BpeEncoder final : public Encoder {
   IdCache cache_;
   BpeModel::Scratch scratch_;
   std::array<uint32_t, kEnds> ends_;
+  std::string repaired_;
+  std::string normal_;
   std::string prefixed_;
 };
 
@@ -94,7 +115,14 @@ BpeTokenizer::BpeTokenizer(Parts parts) : parts_(std::move(parts)) {
   std::vector<AddedToken> groups[2];
   for (const AddedToken& token : parts_.added) groups[token.normalized].push_back(token);
   first_ = AddedTokens(std::move(groups[0]));
-  second_ = AddedTokens(std::move(groups[1]));
+  std::vector<std::string> normal;
+  if (parts_.normalize) {
+    for (const AddedToken& token : groups[1]) {
+      std::string room;
+      normal.emplace_back(parts_.normalize(token.content, room));
+    }
+  }
+  second_ = AddedTokens(std::move(groups[1]), normal);
 }
 
 std::unique_ptr<Encoder> BpeTokenizer::NewEncoder() const { return std::make_unique<BpeEncoder>(*this); }

@@ -18,6 +18,22 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
+// The words of a list, as IdCache::Encode takes them.
+class ListedWords {
+ public:
+  explicit ListedWords(std::span<const std::string_view> words) : words_(words) {}
+
+  bool Next(std::string_view& word) {
+    if (words_.empty()) return false;
+    word = words_.front();
+    words_ = words_.subspan(1);
+    return true;
+  }
+
+ private:
+  std::span<const std::string_view> words_;
+};
+
 // What IdCache::Encode calls for words that it does not know. encode(word, ids) encodes one.
 template <typename EncodeWord>
 auto EachWord(EncodeWord encode) {

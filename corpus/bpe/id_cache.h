@@ -56,22 +56,6 @@ class WholeWords {
   MiddleSlots middle_{kMost};
 };
 
-// Words that are in a list, for IdCache::Encode.
-class ListedWords {
- public:
-  explicit ListedWords(std::span<const std::string_view> words) : words_(words) {}
-
-  bool Next(std::string_view& word) {
-    if (words_.empty()) return false;
-    word = words_.front();
-    words_ = words_.subspan(1);
-    return true;
-  }
-
- private:
-  std::span<const std::string_view> words_;
-};
-
 // Forgets everything when it has become large, so that its memory is bounded (about 100 MiB) for any text. Not
 // thread-safe.
 class IdCache {
