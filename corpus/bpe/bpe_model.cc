@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kShort = 48;  // up to so many symbols a linear search for the best pair is the fastest
 constexpr size_t kFirstSlots = 1024;
 
 size_t HashPair(uint64_t pair) {
@@ -40,6 +40,80 @@ struct Joint {
 };
 
 }  // namespace
+
+// A word whose symbols are merged. They are at the places 1 to `count`, and what is merged is at the place of its first
+// part. Each step looks up two pairs, for which it asked in the step before.
+struct BpeModel::ShortWord {
+  static constexpr int kPlaceBits = 6;
+  static constexpr size_t kMostPlaces = size_t{1} << kPlaceBits;
+  static constexpr size_t kMost = kMostPlaces - 2;
+  static constexpr size_t kFew = 16;
+  static_assert(MergeTable::kValueBits + kPlaceBits < 64);
+
+  size_t count;
+  size_t merges_end;
+  uint64_t there;  // the places of symbols, and of one before and one behind them, which merge with nothing
+  size_t at, previous;
+  MergeTable::Place with_next, with_previous;
+  uint32_t ids[kMostPlaces];
+  // How the symbol at a place merges with the next one: the rank, the place, and the result. So the least of all is the
+  // leftmost one of the lowest rank. kNone if they do not merge.
+  uint64_t merges[kMostPlaces];
+
+  void Set(const MergeTable& table, size_t place, uint64_t merge) {
+    const uint64_t result = merge & table.no_id();
+    const uint64_t value = (merge - result) << kPlaceBits | uint64_t{place} << table.id_bits() | result;
+    merges[place] = value | -uint64_t{merge == MergeTable::kNone};  // a branch could not be predicted
+  }
+  // Takes ids and the merges of neighbours as they are set.
+  void Start(const MergeTable& table) {
+    ids[0] = ids[count + 1] = table.no_id();
+    there = (uint64_t{4} << count) - 1;
+    merges_end = std::max(kFew, (count + 4) & ~size_t{3});
+    merges[0] = MergeTable::kNone;
+    for (size_t i = std::max<size_t>(count, 1); i < merges_end; ++i) merges[i] = MergeTable::kNone;
+    at = previous = 0;
+    with_next = with_previous = table.AskFor(table.no_id(), table.no_id());
+  }
+  uint64_t LeastMerge() const {
+    uint64_t best[4] = {merges[0], merges[1], merges[2], merges[3]};
+    const auto look = [&](size_t i) __attribute__((always_inline)) {
+      best[0] = Least(best[0], merges[i]);
+      best[1] = Least(best[1], merges[i + 1]);
+      best[2] = Least(best[2], merges[i + 2]);
+      best[3] = Least(best[3], merges[i + 3]);
+    };
+    look(4);
+    look(8);
+    look(12);
+    if (merges_end > kFew) {
+      for (size_t i = kFew; i < merges_end; i += 4) look(i);
+    }
+    return Least(Least(best[0], best[1]), Least(best[2], best[3]));
+  }
+  // Merges one pair. Returns false if there is none.
+  bool Step(const MergeTable& table) {
+    Set(table, at, table.Find(with_next));
+    Set(table, previous, table.Find(with_previous));
+    const uint64_t least = LeastMerge();
+    if (least == MergeTable::kNone) return false;
+    at = least >> table.id_bits() & (kMostPlaces - 1);
+    const uint64_t behind = there & (~uint64_t{1} << at);
+    const uint64_t further = behind & (behind - 1);
+    const auto gone = static_cast<size_t>(__builtin_ctzll(behind));
+    previous = static_cast<size_t>(63 - __builtin_clzll(there & ((uint64_t{1} << at) - 1)));
+    there ^= behind ^ further;
+    merges[gone] = MergeTable::kNone;
+    ids[at] = static_cast<uint32_t>(least) & table.no_id();
+    with_next = table.AskFor(ids[at], ids[__builtin_ctzll(further)]);
+    with_previous = table.AskFor(ids[previous], ids[at]);
+    return true;
+  }
+  void Append(std::vector<uint32_t>& to) const {
+    uint64_t left = there & ~uint64_t{1};
+    for (; (left & (left - 1)) != 0; left &= left - 1) to.push_back(ids[__builtin_ctzll(left)]);
+  }
+};
 
 BpeModel::BpeModel() : merges_(kFirstSlots), filter_(kFirstSlots / 4) {
   std::fill(std::begin(byte_id_), std::end(byte_id_), kNone);
@@ -92,6 +166,7 @@ inline const BpeModel::MergeSlot* BpeModel::FindMerge(uint32_t left, uint32_t ri
 }
 
 void BpeModel::Finish() {
+  MakeTable();
   if (by_character_) {
     for (size_t byte = 0; byte < fallback_.size(); ++byte) {
       fallback_[byte] = Find(absl::StrFormat("<0x%02X>", byte)).value_or(kNone);
@@ -107,7 +182,7 @@ void BpeModel::Finish() {
     return;
   }
   if (std::find(std::begin(byte_id_), std::end(byte_id_), kNone) != std::end(byte_id_)) return;
-  FindBytePairs();
+  if (!table_.empty()) FindBytePairs();
   if (!ignore_merges_) FindJoints();
 }
 
@@ -126,17 +201,28 @@ bool BpeModel::CanCutCharacters() const {
   });
 }
 
-// Returns whether words may be cut before `place`: there begins a character of at least three bytes, and in words of
-// bytes another character beyond ASCII ends.
-inline bool BpeModel::IsPlaceForCut(const uint8_t* place) const {
-  return place[0] >= 0xE0 && (by_character_ || place[-1] >= 0x80);
+// Returns whether it is worth looking for a cut between these bytes.
+bool BpeModel::IsPlaceForCut(uint8_t before, uint8_t behind) const {
+  if (behind >= 0x80) return behind >= 0xE0 && (by_character_ || before >= 0x80);
+  return by_character_ && !(absl::ascii_isalnum(before) && absl::ascii_isalnum(behind));
+}
+
+void BpeModel::MakeTable() {
+  uint32_t most_id = unknown_ == kNone ? 0 : unknown_;
+  for (const auto& [bytes, id] : id_of_) most_id = std::max(most_id, id);
+  std::vector<MergeTable::Merge> merges;
+  for (const MergeSlot& slot : merges_) {
+    if (slot.rank == kNone) continue;
+    merges.push_back({static_cast<uint32_t>(slot.pair >> 32), static_cast<uint32_t>(slot.pair), slot.rank, slot.result});
+    for (const uint32_t id : {merges.back().left, merges.back().right, slot.result}) most_id = std::max(most_id, id);
+  }
+  table_ = MergeTable(merges, most_id);
 }
 
 void BpeModel::FindBytePairs() {
   byte_merges_.resize(256 * 256);
   for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
-    const MergeSlot* merge = FindMerge(byte_id_[pair >> 8], byte_id_[pair & 0xFF]);
-    if (merge != nullptr) byte_merges_[pair] = {merge->rank, merge->result};
+    byte_merges_[pair] = table_.Find(byte_id_[pair >> 8], byte_id_[pair & 0xFF]);
   }
 }
 
@@ -147,19 +233,26 @@ void BpeModel::FindJoints() {
     bytes_of[id] = bytes;
   }
   joints_.assign(std::max<size_t>(merges_.size() / 4, 64), 0);
+  cuts_.resize(256 * 256);
+  for (size_t pair = 0; pair < cuts_.size(); ++pair) {
+    const bool place = IsPlaceForCut(static_cast<uint8_t>(pair >> 8), static_cast<uint8_t>(pair));
+    cuts_[pair] = place ? Cut::kAlways : Cut::kNever;
+  }
   for (const MergeSlot& slot : merges_) {
     if (slot.rank == kNone) continue;
     const absl::string_view left = bytes_of[slot.pair >> 32];
     const absl::string_view right = bytes_of[static_cast<uint32_t>(slot.pair)];
     if (left.empty() || right.empty()) {  // the places of an id without bytes are not known
-      joints_.clear();
+      cuts_.clear();
       return;
     }
+    Cut& cut = cuts_[static_cast<uint8_t>(left.back()) << 8 | static_cast<uint8_t>(right.front())];
+    if (cut == Cut::kNever) continue;
+    cut = Cut::kAsk;
     const size_t before = std::min(left.size(), kJointBytes), behind = std::min(right.size(), kJointBytes);
     uint8_t text[2 * kJointBytes] = {};
     std::memcpy(text + kJointBytes - before, left.data() + left.size() - before, before);
     std::memcpy(text + kJointBytes, right.data(), behind);
-    if (!IsPlaceForCut(text + kJointBytes)) continue;
     const uint64_t bit = Joint(text + kJointBytes).Hash(before, behind) & (joints_.size() * 64 - 1);
     joints_[bit / 64] |= uint64_t{1} << bit % 64;
     joint_shapes_ |= 1u << ShapeOf(before, behind);
@@ -180,10 +273,11 @@ bool BpeModel::CanJoin(const uint8_t* place) const {
 }
 
 size_t BpeModel::PieceEnd(std::string_view word, size_t from) const {
-  if (joints_.empty()) return word.size();
+  if (cuts_.empty()) return word.size();
   const auto* const begin = reinterpret_cast<const uint8_t*>(word.data());
   for (size_t at = from + kJointBytes; at + kJointBytes <= word.size(); ++at) {
-    if (IsPlaceForCut(begin + at) && !CanJoin(begin + at)) return at;
+    const Cut cut = cuts_[begin[at - 1] << 8 | begin[at]];
+    if (cut == Cut::kAlways || (cut == Cut::kAsk && !CanJoin(begin + at))) return at;
   }
   return word.size();
 }
@@ -194,8 +288,11 @@ std::optional<uint32_t> BpeModel::Find(std::string_view bytes) const {
   return it->second;
 }
 
-// Turns the bytes into symbols.
 void BpeModel::Start(std::string_view word, std::vector<uint32_t>& ids) const {
+  return by_character_ ? StartCharacters(word, ids) : StartBytes(word, ids);
+}
+
+void BpeModel::StartBytes(std::string_view word, std::vector<uint32_t>& ids) const {
   bool after_unknown = false;
   for (const char c : word) {
     uint32_t id = byte_id_[static_cast<uint8_t>(c)];
@@ -252,7 +349,31 @@ void BpeModel::StartCharacters(std::string_view word, std::vector<uint32_t>& ids
   add_unknown();
 }
 
-void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const {
+// Puts the symbols of a word down. Returns false if the word has too many of them, or is whole.
+bool BpeModel::Begin(std::string_view word, Scratch& scratch, ShortWord& symbols) const {
+  if (table_.empty() || (ignore_merges_ && Find(word))) return false;
+  if (!byte_merges_.empty()) {
+    if (word.size() > ShortWord::kMost) return false;
+    symbols.count = word.size();
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(word.data());
+    for (size_t i = 0; i < word.size(); ++i) symbols.ids[i + 1] = byte_id_[bytes[i]];
+    for (size_t i = 1; i < word.size(); ++i) symbols.Set(table_, i, byte_merges_[bytes[i - 1] << 8 | bytes[i]]);
+  } else {
+    scratch.ids.clear();
+    Start(word, scratch.ids);
+    if (scratch.ids.size() > ShortWord::kMost) return false;
+    symbols.count = scratch.ids.size();
+    std::copy(scratch.ids.begin(), scratch.ids.end(), symbols.ids + 1);
+    for (size_t i = 1; i < symbols.count; ++i) table_.AskFor(symbols.ids[i], symbols.ids[i + 1]);
+    for (size_t i = 1; i < symbols.count; ++i) {
+      symbols.Set(table_, i, table_.Find(symbols.ids[i], symbols.ids[i + 1]));
+    }
+  }
+  symbols.Start(table_);
+  return true;
+}
+
+void BpeModel::EncodeApart(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const {
   if (ignore_merges_) {
     if (const auto whole = Find(word)) {
       ids.push_back(*whole);
@@ -260,55 +381,50 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
     }
   }
   scratch.ids.clear();
-  if (by_character_) {
-    StartCharacters(word, scratch.ids);
-  } else {
-    Start(word, scratch.ids);
-  }
-  if (scratch.ids.size() <= kShort) {
-    MergeShort(word, scratch);
-  } else {
-    MergeLong(scratch);
-  }
+  Start(word, scratch.ids);
+  MergeLong(scratch);
   ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
 }
 
-// Looks at all pairs for each merge. For few symbols that is quicker than keeping them in any order.
-void BpeModel::MergeShort(std::string_view word, Scratch& scratch) const {
-  uint32_t* const ids = scratch.ids.data();
-  size_t last = scratch.ids.size();
-  if (last < 2) return;
-  --last;  // counts the pairs that are left; pair i has the symbols i and i + 1
-  uint32_t ranks[kShort], results[kShort];
-  const auto look_up = [&](size_t i) {
-    const MergeSlot* merge = FindMerge(ids[i], ids[i + 1]);
-    ranks[i] = merge == nullptr ? kNone : merge->rank;
-    results[i] = merge == nullptr ? kNone : merge->result;
-  };
-  if (!byte_merges_.empty()) {
-    for (size_t i = 0; i < last; ++i) {
-      const auto [rank, result] = byte_merges_[static_cast<uint8_t>(word[i]) << 8 | static_cast<uint8_t>(word[i + 1])];
-      ranks[i] = rank;
-      results[i] = result;
-    }
-  } else {
-    for (size_t i = 0; i < last; ++i) look_up(i);
+void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const {
+  ShortWord symbols;
+  if (!Begin(word, scratch, symbols)) return EncodeApart(word, scratch, ids);
+  while (symbols.Step(table_)) {
   }
-  while (last > 0) {
-    size_t best = 0;
-    for (size_t i = 1; i < last; ++i) best = ranks[i] < ranks[best] ? i : best;
-    if (ranks[best] == kNone) break;
-    ids[best] = results[best];
-    --last;
-    for (size_t i = best + 1; i <= last; ++i) ids[i] = ids[i + 1];
-    for (size_t i = best; i < last; ++i) {
-      ranks[i] = ranks[i + 1];
-      results[i] = results[i + 1];
+  symbols.Append(ids);
+}
+
+// A processor waits long for a line of a large table. So several words are merged by turns, and each asks for the lines
+// that it will need in its next turn.
+void BpeModel::Encode(std::span<const std::string_view> words, Scratch& scratch, EncodedWords& made) const {
+  constexpr size_t kTogether = 16;
+  ShortWord symbols[kTogether];
+  for (; !words.empty(); words = words.subspan(std::min(kTogether, words.size()))) {
+    const auto group = words.first(std::min(kTogether, words.size()));
+    size_t left[kTogether], count = 0;
+    bool apart[kTogether];
+    for (size_t i = 0; i < group.size(); ++i) {
+      apart[i] = !Begin(group[i], scratch, symbols[i]);
+      if (!apart[i]) left[count++] = i;
     }
-    if (best > 0) look_up(best - 1);
-    if (best < last) look_up(best);
+    while (count > 0) {
+      for (size_t i = 0; i < count;) {
+        if (symbols[left[i]].Step(table_)) {
+          ++i;
+        } else {
+          left[i] = left[--count];
+        }
+      }
+    }
+    for (size_t i = 0; i < group.size(); ++i) {
+      if (apart[i]) {
+        EncodeApart(group[i], scratch, made.ids);
+      } else {
+        symbols[i].Append(made.ids);
+      }
+      made.ends.push_back(made.ids.size());
+    }
   }
-  scratch.ids.resize(last + 1);
 }
 
 // Uses a heap and a linked list, which takes n log n for a word of length n.

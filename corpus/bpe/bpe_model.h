@@ -5,12 +5,15 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "corpus/bpe/encoded_words.h"
+#include "corpus/bpe/merge_table.h"
 
 namespace cairn::corpus {
 
@@ -64,11 +67,12 @@ class BpeModel {
     }
   }
 
-  // Finds the longest piece of `word` from `from` on that no merge can join with what follows, and returns its end.
-  // Both sides can then be encoded on their own. If no such place is known, it returns the end of the word, which it
-  // always does if whole words or unknown bytes are treated apart. In words of bytes, it looks only at places
-  // between characters beyond ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of
-  // characters it looks at each character of at least three bytes, of which U+2581, which stands for a blank, is one.
+  // Finds a piece of `word` from `from` on that no merge can join with what follows, and returns its end. Both sides can
+  // then be encoded on their own. If no such place is known, it returns the end of the word, which it always does if
+  // whole words or unknown bytes are treated apart. In words of bytes, it looks only at places between characters beyond
+  // ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of characters it looks at
+  // each place but those inside of what are words elsewhere: between letters or numbers of ASCII, and before characters
+  // of two bytes.
   size_t PieceEnd(std::string_view word, size_t from) const;
 
   struct Scratch {
@@ -90,6 +94,8 @@ class BpeModel {
   // Appends the ids of one word. It merges the pair with the lowest rank, and the leftmost of equal ones, until no pair
   // is left.
   void Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
+  // Does the same for several words, which takes less time than one after the other.
+  void Encode(std::span<const std::string_view> words, Scratch& scratch, EncodedWords& made) const;
 
  private:
   struct MergeSlot {
@@ -100,17 +106,23 @@ class BpeModel {
 
   static constexpr size_t kMostWhole = 31;  // longer words are too rare to be worth the time
 
+  struct ShortWord;
+
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
+  void MakeTable();
   void FindBytePairs();
   void FindJoints();
   bool CanJoin(const uint8_t* place) const;
   void Mark(size_t hash);
   uint32_t IdOfCharacter(std::string_view text) const;
+  // Turns a word into symbols.
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
+  void StartBytes(std::string_view word, std::vector<uint32_t>& ids) const;
   void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
-  bool IsPlaceForCut(const uint8_t* place) const;
+  bool IsPlaceForCut(uint8_t before, uint8_t behind) const;
   bool CanCutCharacters() const;
-  void MergeShort(std::string_view word, Scratch& scratch) const;
+  bool Begin(std::string_view word, Scratch& scratch, ShortWord& symbols) const;
+  void EncodeApart(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
   void MergeLong(Scratch& scratch) const;
   void GrowMerges();
 
@@ -120,14 +132,14 @@ class BpeModel {
   // One bit for each hash of a merge, sixteen bits per slot. Most pairs that are looked up do not merge, and a filter
   // of this size stays in the second-level cache.
   std::vector<uint64_t> filter_;
-  // The merges of two bytes, with which every word begins, by left << 8 | right. Empty if some byte is no token.
-  struct ByteMerge {
-    uint32_t rank = kNone;
-    uint32_t result = kNone;
-  };
-  std::vector<ByteMerge> byte_merges_;
-  // One bit for each hash of up to three bytes on either side of a place where a merge joins two tokens, and the
-  // combinations of lengths that occur.
+  MergeTable table_;  // of the same merges, for words of few symbols
+  // What table_ finds for two bytes, with which every word begins, by left << 8 | right. Empty if some byte is no token.
+  std::vector<uint64_t> byte_merges_;
+  // Whether words may be cut between two bytes, by left << 8 | right. Empty if they may not be cut at all.
+  enum class Cut : uint8_t { kNever, kAlways, kAsk };
+  std::vector<Cut> cuts_;
+  // For kAsk: one bit for each hash of up to three bytes on either side of a place where a merge joins two tokens, and
+  // the combinations of lengths that occur.
   std::vector<uint64_t> joints_;
   uint32_t joint_shapes_ = 0;
   size_t merge_count_ = 0;

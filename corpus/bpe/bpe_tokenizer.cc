@@ -1,16 +1,23 @@
 #include "corpus/bpe/bpe_tokenizer.h"
 
+#include <simdjson.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
 
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/unicode/class_table.h"
+#include "corpus/unicode/repaired_utf8.h"
 
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kEnds = 512;
+constexpr size_t kEnds = 1024;
+constexpr size_t kMaxNormalized = size_t{1} << 30;  // ICU counts bytes as int32
 
 }  // namespace
 
@@ -20,9 +27,21 @@ class BpeEncoder final : public Encoder {
       : tokenizer_(tokenizer), splitter_(tokenizer.parts_.pretokenizer), cache_(tokenizer.whole_) {}
 
   absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) override {
+    const auto& normalize = tokenizer_.parts_.normalize;
+    if (normalize) {
+      if (text.size() > kMaxNormalized) {
+        return MakeError(Reason::kBadRequest, absl::StrCat("the text has ", text.size(),
+                                                           " bytes; this tokenizer takes texts of up to 1 GiB"));
+      }
+      if (!simdjson::validate_utf8(text.data(), text.size())) {
+        repaired_ = RepairedUtf8(text, FindInvalidUtf8(text));
+        text = repaired_;
+      }
+    }
     const size_t before = ids.size();
     const absl::Status status = tokenizer_.first_.Encode(text, ids, [&](size_t begin, size_t end) {
-      const std::string_view piece = text.substr(begin, end - begin);
+      std::string_view piece = text.substr(begin, end - begin);
+      if (normalize) piece = normalize(piece, normal_);
       return tokenizer_.second_.Encode(
           piece, ids, [&](size_t from, size_t to) { return EncodePiece(piece.substr(from, to - from), ids); });
     });
@@ -45,25 +64,37 @@ class BpeEncoder final : public Encoder {
     return absl::OkStatus();
   }
 
-  // Encodes words. Long ones are cut into pieces that merges cannot join.
-  void EncodeWords(std::string_view piece, size_t begin, std::span<const uint32_t> ends, std::vector<uint32_t>& ids) {
-    words_.clear();
-    for (const uint32_t end : ends) {
-      std::string_view word = piece.substr(begin, end - begin);
-      begin = end;
-      if (word.size() > WordKey::kInlineBytes) {
-        for (size_t from = 0; from < word.size();) {
-          const size_t until = tokenizer_.parts_.model.PieceEnd(word, from);
-          words_.push_back(word.substr(from, until - from));
-          from = until;
-        }
-      } else {
-        words_.push_back(word);
-      }
+  // Words as their ends tell. Long ones are cut into pieces that merges cannot join.
+  class Words {
+   public:
+    Words(const BpeModel& model, const char* begin, const char* text, std::span<const uint32_t> ends)
+        : model_(&model), text_(text), begin_(begin), end_(ends.data()), last_(end_ + ends.size()) {}
+
+    bool Next(std::string_view& word) {
+      if (end_ == last_) return false;
+      const char* const end = text_ + *end_;
+      auto size = static_cast<size_t>(end - begin_);
+      if (size > WordKey::kInlineBytes) [[unlikely]]
+        size = model_->PieceEnd({begin_, size}, 0);
+      word = {begin_, size};
+      begin_ += size;
+      end_ += begin_ == end;
+      return true;
     }
-    cache_.Encode(words_, piece.data() + piece.size(), ids,
-                  [&](std::string_view word, std::vector<uint32_t>& word_ids) {
-                    tokenizer_.parts_.model.Encode(word, scratch_, word_ids);
+
+   private:
+    const BpeModel* model_;
+    const char* text_;
+    const char* begin_;
+    const uint32_t* end_;
+    const uint32_t* last_;
+  };
+
+  void EncodeWords(std::string_view piece, size_t begin, std::span<const uint32_t> ends, std::vector<uint32_t>& ids) {
+    const BpeModel& model = tokenizer_.parts_.model;
+    cache_.Encode(Words(model, piece.data() + begin, piece.data(), ends), piece.data() + piece.size(), ids,
+                  [&](std::span<const std::string_view> words, EncodedWords& made) {
+                    model.Encode(words, scratch_, made);
                     return true;
                   });
   }
@@ -73,7 +104,8 @@ class BpeEncoder final : public Encoder {
   IdCache cache_;
   BpeModel::Scratch scratch_;
   std::array<uint32_t, kEnds> ends_;
-  std::vector<std::string_view> words_;
+  std::string repaired_;
+  std::string normal_;
   std::string prefixed_;
 };
 
@@ -83,7 +115,14 @@ BpeTokenizer::BpeTokenizer(Parts parts) : parts_(std::move(parts)) {
   std::vector<AddedToken> groups[2];
   for (const AddedToken& token : parts_.added) groups[token.normalized].push_back(token);
   first_ = AddedTokens(std::move(groups[0]));
-  second_ = AddedTokens(std::move(groups[1]));
+  std::vector<std::string> normal;
+  if (parts_.normalize) {
+    for (const AddedToken& token : groups[1]) {
+      std::string room;
+      normal.emplace_back(parts_.normalize(token.content, room));
+    }
+  }
+  second_ = AddedTokens(std::move(groups[1]), normal);
 }
 
 std::unique_ptr<Encoder> BpeTokenizer::NewEncoder() const { return std::make_unique<BpeEncoder>(*this); }

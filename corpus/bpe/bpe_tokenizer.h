@@ -2,8 +2,10 @@
 #ifndef CAIRN_CORPUS_BPE_BPE_TOKENIZER_H_
 #define CAIRN_CORPUS_BPE_BPE_TOKENIZER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "corpus/bpe/added_tokens.h"
@@ -22,6 +24,9 @@ class BpeTokenizer final : public Tokenizer {
     Pretokenizer pretokenizer;
     bool add_prefix_space = false;  // puts a blank before each text that does not begin with one
     uint32_t vocab_size = 0;        // larger than every id
+    // Returns the normal form of a text: the text itself, or what it wrote to `room`. Without it text is taken as it is;
+    // with it, what is no UTF-8 is read as U+FFFD. Thread-safe.
+    std::function<std::string_view(std::string_view text, std::string& room)> normalize = nullptr;
   };
 
   explicit BpeTokenizer(Parts parts);

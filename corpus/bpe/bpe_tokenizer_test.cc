@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,34 @@ namespace cairn::corpus {
 namespace {
 
 using Ids = std::vector<uint32_t>;
+
+// The words of a list, as IdCache::Encode takes them.
+class ListedWords {
+ public:
+  explicit ListedWords(std::span<const std::string_view> words) : words_(words) {}
+
+  bool Next(std::string_view& word) {
+    if (words_.empty()) return false;
+    word = words_.front();
+    words_ = words_.subspan(1);
+    return true;
+  }
+
+ private:
+  std::span<const std::string_view> words_;
+};
+
+// What IdCache::Encode calls for words that it does not know. encode(word, ids) encodes one.
+template <typename EncodeWord>
+auto EachWord(EncodeWord encode) {
+  return [encode](std::span<const std::string_view> words, EncodedWords& made) {
+    for (const std::string_view word : words) {
+      if (!encode(word, made.ids)) return false;
+      made.ends.push_back(made.ids.size());
+    }
+    return true;
+  };
+}
 
 // Random tokens and merges of characters with three bytes, and of parts of such characters.
 struct RandomVocabulary {
@@ -132,16 +162,17 @@ TEST(IdCache, Encode_RandomWords_MakesEachOnceAndKnowsItsIds) {
       begin = end;
     }
     Ids ids = {7}, expected = {7};
-    ASSERT_TRUE(cache.Encode(words, text.data() + text.size(), ids, [&](std::string_view word, Ids& word_ids) {
+    const auto encode = EachWord([&](std::string_view word, Ids& word_ids) {
       const auto [it, is_new] = made.try_emplace(std::string(word));
       EXPECT_TRUE(is_new || word.size() > IdCache::kMaxWordBytes) << word;
       if (is_new) {
-        it->second.resize(1 + random() % std::min<size_t>(word.size(), 12));
+        it->second.resize(random() % std::min<size_t>(word.size() + 1, 12));
         for (uint32_t& id : it->second) id = static_cast<uint32_t>(random());
       }
       word_ids.insert(word_ids.end(), it->second.begin(), it->second.end());
       return true;
-    }));
+    });
+    ASSERT_TRUE(cache.Encode(ListedWords(words), text.data() + text.size(), ids, encode));
     for (const std::string_view word : words) {
       const Ids& known = made[std::string(word)];
       expected.insert(expected.end(), known.begin(), known.end());
@@ -155,12 +186,12 @@ TEST(IdCache, Encode_AWordFails_LeavesTheRestOut) {
   IdCache cache(none);
   Ids ids;
   const std::vector<std::string_view> words = {"a", "b", "c"};
-  const auto encode = [&](std::string_view word, Ids& word_ids) {
+  const auto encode = EachWord([&](std::string_view word, Ids& word_ids) {
     word_ids.push_back(static_cast<uint32_t>(word[0]));
     return word != "b";
-  };
+  });
   for (int round = 0; round < 2; ++round) {
-    EXPECT_FALSE(cache.Encode(words, nullptr, ids, encode));
+    EXPECT_FALSE(cache.Encode(ListedWords(words), nullptr, ids, encode));
     EXPECT_EQ(ids, (Ids{'a'}));
     ids.clear();
   }
@@ -181,11 +212,12 @@ TEST(IdCache, Encode_ManyWords_ForgetsAndStaysRight) {
     for (const uint32_t n : expected) text += std::to_string(1'000'000 + n);
     for (size_t i = 0; i < expected.size(); ++i) words.push_back(std::string_view(text).substr(7 * i, 7));
     Ids ids;
-    ASSERT_TRUE(cache.Encode(words, text.data() + text.size(), ids, [&](std::string_view word, Ids& word_ids) {
+    const auto encode = EachWord([&](std::string_view word, Ids& word_ids) {
       ++made;
       word_ids.push_back(number(word) - 1'000'000);
       return true;
-    }));
+    });
+    ASSERT_TRUE(cache.Encode(ListedWords(words), text.data() + text.size(), ids, encode));
     ASSERT_EQ(ids, expected);
   }
   EXPECT_GT(made, 900'000u);
@@ -206,10 +238,11 @@ TEST(WholeWords, Find_TokensThatAreWords_AreThereAndNoOthers) {
     for (const std::string& text : {word, word + "c"}) {
       Ids ids;
       const std::vector<std::string_view> words = {text};
-      cache.Encode(words, text.data() + text.size(), ids, [](std::string_view, Ids& word_ids) {
+      const auto encode = EachWord([](std::string_view, Ids& word_ids) {
         word_ids.push_back(~uint32_t{0});
         return true;
       });
+      cache.Encode(ListedWords(words), text.data() + text.size(), ids, encode);
       EXPECT_EQ(ids, (Ids{text == word && word.size() <= 31 ? id : ~uint32_t{0}})) << text;
     }
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "corpus/bpe/encoded_words.h"
 #include "corpus/bpe/word_map.h"
 #include "corpus/bpe/word_slots.h"
 
@@ -27,6 +28,9 @@ class WholeWords {
     if (word.size() <= kShortBytes) return Add(short_, MakeShortKey(word.data(), word.size(), end), id);
     Add(middle_, MakeMiddleKey(word.data(), word.size(), end), id);
   }
+  // Brings what Find() will read into the processor's cache.
+  void AskFor(const ShortKey&, uint64_t hash) const { short_.AskFor(hash); }
+  void AskFor(const MiddleKey&, uint64_t hash) const { middle_.AskFor(hash); }
   std::optional<uint32_t> Find(const ShortKey& key, uint64_t hash) const { return Find(short_, key, hash); }
   std::optional<uint32_t> Find(const MiddleKey& key, uint64_t hash) const { return Find(middle_, key, hash); }
 
@@ -35,14 +39,17 @@ class WholeWords {
 
   template <typename Slots, typename Key>
   static void Add(Slots& slots, const Key& key, uint32_t id) {
-    const uint64_t hash = HashSlotKey(key);
-    if (!slots.full() && slots.Find(key, hash) == nullptr) slots.Add(key, hash).ids[0] = id;
+    if (!slots.MakeRoom(1)) return;
+    WordIds* const known = slots.FindOrAdd(key, HashSlotKey(key));
+    if (known->count != WordIds::kNew) return;
+    known->ids[0] = id;
+    known->count = 1;
   }
   template <typename Slots, typename Key>
   static std::optional<uint32_t> Find(const Slots& slots, const Key& key, uint64_t hash) {
-    const auto* slot = slots.Find(key, hash);
-    if (slot == nullptr) return std::nullopt;
-    return slot->ids[0];
+    const WordIds* const known = slots.Find(key, hash);
+    if (known == nullptr) return std::nullopt;
+    return known->ids[0];
   }
 
   ShortSlots short_{kMost};
@@ -58,27 +65,34 @@ class IdCache {
   // `whole` must outlive the cache.
   explicit IdCache(const WholeWords& whole) : whole_(whole) {}
 
-  // Appends the ids of the words. Calls encode(word, word_ids) for each word that it does not know, which must append
-  // the word's ids to `word_ids`; if that returns false, the rest is left out and this returns false too. Memory from
-  // each word up to `limit` may be read.
-  template <typename EncodeWord>
-  bool Encode(std::span<const std::string_view> words, const char* limit, std::vector<uint32_t>& ids,
-              EncodeWord&& encode) {
+  // Appends the ids of words. words.Next(word) gives the next one, or returns false if there is none; it is not called
+  // again then. `Words` should be cheap to copy. Calls encode(words, made) with the words that it does not know, which must append their ids to `made`, one
+  // word after the other; if that returns false, it could not encode the next one, and the words from that on are left
+  // out and this returns false too. Memory from each word up to `limit` may be read.
+  template <typename Words, typename EncodeWords>
+  bool Encode(Words words, const char* limit, std::vector<uint32_t>& ids, EncodeWords&& encode) {
     Output output{ids, ids.size()};
-    ids.resize(ids.size() + kRoom * (words.size() + 1));
-    bool good = true;
-    // It looks words up in batches, so that the waits for memory overlap.
-    for (; good && !words.empty(); words = words.subspan(std::min(kBatch, words.size()))) {
-      good = EncodeBatch(words.first(std::min(kBatch, words.size())), limit, output, encode);
+    bool more = true, good = true;
+    while (more && good) {
+      MakeRoom();
+      size_t count = 0;
+      new_.clear();
+      while (more && count + kAsked <= kBatch) {
+        const size_t found = FindSome(words, limit, count);
+        count += found;
+        more = found == kAsked;
+      }
+      ids.resize(output.size + kRoom * (count + 1));
+      good = AppendBatch(count, limit, output, encode);
     }
     ids.resize(output.size);
     return good;
   }
 
  private:
-  static constexpr size_t kBatch = 64;
-  static constexpr size_t kRoom = 4;
-  static_assert(ShortSlots::kMostIds <= kRoom && MiddleSlots::kMostIds <= 2 * kRoom);
+  static constexpr size_t kBatch = 512;  // among so many words there are several new ones, which take less together
+  static constexpr size_t kAsked = 64;   // so many words are looked up together, so that the waits for memory overlap
+  static constexpr size_t kRoom = WordIds::kFew + 1;
   static constexpr size_t kMostShort = size_t{1} << 20;   // slots of 32 bytes
   static constexpr size_t kMostMiddle = size_t{1} << 19;  // slots of 64 bytes
   static constexpr size_t kMaxMany = size_t{1} << 20;
@@ -87,18 +101,15 @@ class IdCache {
   static constexpr int kCountBits = 8;  // a word has no more ids than bytes
   static constexpr uint64_t kCountMask = kMaxWordBytes;
 
-  // Where ids go. There is always room for kRoom ids of each word that is left, and for kRoom more. So all ids of a
-  // slot are copied, which takes no loop, and the next word's overwrite what was too much.
+  // Where ids go. There is always room for kRoom ids of each word that is left, and for kRoom more. So all of a
+  // WordIds is copied, which takes no loop, and the next word's overwrite what was too much.
   struct Output {
     std::vector<uint32_t>& ids;
     size_t size;
 
-    template <size_t most>
-    void AppendSlot(const uint32_t (&from)[most], size_t count) {
-      std::memcpy(ids.data() + size, from, sizeof(from));
-      size += count;
-      if (most > kRoom && count > kRoom) [[unlikely]]
-        ids.resize(ids.size() + most - kRoom);
+    void Append(const WordIds& known) {
+      std::memcpy(ids.data() + size, &known, sizeof(known));
+      size += known.count;
     }
     void Append(const uint32_t* from, size_t count) {
       ids.resize(ids.size() + count);
@@ -106,80 +117,143 @@ class IdCache {
       size += count;
     }
   };
+  static_assert(sizeof(WordIds) == kRoom * sizeof(uint32_t));
+
   struct Asked {
+    const char* text;
+    size_t size;
     ShortKey key;
     uint64_t hash;
+
+    std::string_view word() const { return {text, size}; }
+  };
+  struct NewWord {
+    std::string_view word;
+    uint64_t hash;
+    WordIds* known;
   };
 
-  template <typename EncodeWord>
-  bool EncodeBatch(std::span<const std::string_view> words, const char* limit, Output& output, EncodeWord&& encode) {
-    std::array<Asked, kBatch> asked;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
-    for (size_t i = 0; i < words.size(); ++i) {
-      const std::string_view word = words[i];
+  // Finds what is known of the next words, and writes it to known_ from `begin` on. New ones are put down as such.
+  // Returns how many there are: kAsked, or fewer if no more come.
+  template <typename Words>
+  size_t FindSome(Words& words, const char* limit, size_t begin) {
+    Asked asked[kAsked];
+    size_t count = 0;
+    Words source = words;  // a copy can be held in registers
+    for (std::string_view word; count < kAsked && source.Next(word); ++count) {
+      Asked& what = asked[count];
+      what.text = word.data();
+      what.size = word.size();
       if (word.size() <= kShortBytes) [[likely]] {
-        asked[i].key = MakeShortKey(word.data(), word.size(), limit);
-        asked[i].hash = HashSlotKey(asked[i].key);
-        short_.AskFor(asked[i].hash);
+        what.key = MakeShortKey(word.data(), word.size(), limit);
+        what.hash = HashSlotKey(what.key);
+        short_.AskFor(what.hash);
       } else if (word.size() <= kMiddleBytes) {
-        asked[i].hash = HashSlotKey(MakeMiddleKey(word.data(), word.size(), limit));
-        middle_.AskFor(asked[i].hash);
+        what.hash = HashSlotKey(MakeMiddleKey(word.data(), word.size(), limit));
+        middle_.AskFor(what.hash);
       }
     }
-    for (size_t i = 0; i < words.size(); ++i) {
-      const std::string_view word = words[i];
-      bool good;
-      if (word.size() <= kShortBytes) [[likely]] {
-        good = EncodeIn(short_, asked[i].key, asked[i].hash, word, output, encode);
-      } else if (word.size() <= kMiddleBytes) {
-        good = EncodeIn(middle_, MakeMiddleKey(word.data(), word.size(), limit), asked[i].hash, word, output, encode);
+    words = source;
+    WordIds** const to = known_.data() + begin;
+    for (size_t i = 0; i < count; ++i) {
+      const Asked& what = asked[i];
+      if (what.size <= kShortBytes) [[likely]] {
+        to[i] = short_.FindOrAdd(what.key, what.hash);
+        if (to[i]->count == WordIds::kNew) [[unlikely]]
+          AddNew(what, what.key, to[i]);
+      } else if (what.size <= kMiddleBytes) {
+        const MiddleKey key = MakeMiddleKey(what.text, what.size, limit);
+        to[i] = middle_.FindOrAdd(key, what.hash);
+        if (to[i]->count == WordIds::kNew) [[unlikely]]
+          AddNew(what, key, to[i]);
       } else {
-        good = EncodeLong(word, limit, output, encode);
+        to[i] = nullptr;
+        long_words_[begin + i] = what.word();
       }
-      if (!good) return false;
     }
-    return true;
+    return count;
   }
 
-  template <typename Slots, typename Key, typename EncodeWord>
-  bool EncodeIn(Slots& slots, const Key& key, uint64_t hash, std::string_view word, Output& output,
-                EncodeWord&& encode) {
-    const auto* const slot = slots.Find(key, hash);
-    if (slot == nullptr) [[unlikely]]
-      return EncodeNew(slots, key, hash, word, output, encode);
-    if (slot->count > Slots::kMostIds) [[unlikely]] {
-      output.Append(many_.data() + slot->ids[0], slot->ids[1]);
-    } else {
-      output.AppendSlot(slot->ids, slot->count);
-    }
-    return true;
+  template <typename Key>
+  void AddNew(const Asked& what, const Key& key, WordIds* known) {
+    known->count = WordIds::kPending;
+    new_.push_back({what.word(), what.hash, known});
+    whole_.AskFor(key, what.hash);
   }
 
-  template <typename Slots, typename Key, typename EncodeWord>
-  [[gnu::noinline]] bool EncodeNew(Slots& slots, const Key& key, uint64_t hash, std::string_view word, Output& output,
-                                   EncodeWord&& encode) {
-    word_ids_.clear();
-    if (const std::optional<uint32_t> id = whole_.Find(key, hash)) {
-      word_ids_.push_back(*id);
-    } else if (!encode(word, word_ids_)) {
-      return false;
+  template <typename EncodeWords>
+  bool AppendBatch(size_t count, const char* limit, Output& output, EncodeWords&& encode) {
+    const bool all_known = new_.empty() || EncodeNew(limit, encode);
+    bool good = true;
+    for (size_t i = 0; i < count; ++i) {
+      const WordIds* const known = known_[i];
+      if (known != nullptr && known->count <= WordIds::kFew) [[likely]] {
+        output.Append(*known);
+      } else if (known == nullptr) {
+        good = EncodeLong(long_words_[i], limit, output, encode);
+      } else if (known->count == WordIds::kElsewhere) {
+        output.Append(many_.data() + known->ids[0], known->ids[1]);
+      } else if (known->count == WordIds::kPending) {
+        good = false;
+      } else {
+        const auto* const longer = reinterpret_cast<const LongerWordIds*>(known);
+        output.Append(known->ids, WordIds::kFew);
+        output.Append(longer->more, known->count - WordIds::kFew);
+      }
+      if (!good) break;
     }
-    output.Append(word_ids_.data(), word_ids_.size());
-    if (slots.full() || many_.size() >= kMaxMany) Forget();
-    auto& slot = slots.Add(key, hash);
-    if (word_ids_.size() <= Slots::kMostIds && !word_ids_.empty()) {
-      std::copy(word_ids_.begin(), word_ids_.end(), slot.ids);
-      slot.count = static_cast<uint32_t>(word_ids_.size());
-    } else {
-      slot.ids[0] = static_cast<uint32_t>(many_.size());
-      slot.ids[1] = static_cast<uint32_t>(word_ids_.size());
-      slot.count = Slots::kElsewhere;
-      many_.insert(many_.end(), word_ids_.begin(), word_ids_.end());
-    }
-    return true;
+    if (!all_known) Forget();  // there are slots without ids
+    return good;
   }
 
-  template <typename EncodeWord>
-  bool EncodeLong(std::string_view word, const char* limit, Output& output, EncodeWord&& encode) {
+  // Finds the ids of new words. Returns false if that failed for one; those from it on stay pending then.
+  template <typename EncodeWords>
+  [[gnu::noinline]] bool EncodeNew(const char* limit, EncodeWords&& encode) {
+    unknown_.clear();
+    size_t count = 0;
+    for (const NewWord& what : new_) {
+      const size_t size = what.word.size();
+      const std::optional<uint32_t> id =
+          size <= kShortBytes ? whole_.Find(MakeShortKey(what.word.data(), size, limit), what.hash)
+                              : whole_.Find(MakeMiddleKey(what.word.data(), size, limit), what.hash);
+      if (id) {
+        what.known->ids[0] = *id;
+        what.known->count = 1;
+      } else {
+        unknown_.push_back(what.word);
+        new_[count++] = what;
+      }
+    }
+    made_.clear();
+    const bool good = encode(std::span<const std::string_view>(unknown_), made_);
+    size_t done = 0;
+    for (size_t i = 0; i < made_.ends.size(); ++i) {
+      Fill(new_[i], std::span<const uint32_t>(made_.ids).subspan(done, made_.ends[i] - done));
+      done = made_.ends[i];
+    }
+    return good;
+  }
+
+  void Fill(const NewWord& what, std::span<const uint32_t> ids) {
+    WordIds& known = *what.known;
+    const size_t few = std::min(ids.size(), WordIds::kFew);
+    const size_t room = what.word.size() <= kShortBytes ? WordIds::kFew : WordIds::kFew + std::size(LongerWordIds{}.more);
+    if (ids.empty() || ids.size() > room) {
+      known.ids[0] = static_cast<uint32_t>(many_.size());
+      known.ids[1] = static_cast<uint32_t>(ids.size());
+      known.count = WordIds::kElsewhere;
+      many_.insert(many_.end(), ids.begin(), ids.end());
+      return;
+    }
+    std::copy_n(ids.begin(), few, known.ids);
+    if (ids.size() > few) {
+      std::copy(ids.begin() + static_cast<ptrdiff_t>(few), ids.end(), reinterpret_cast<LongerWordIds&>(known).more);
+    }
+    known.count = static_cast<uint32_t>(ids.size());
+  }
+
+  template <typename EncodeWords>
+  bool EncodeLong(std::string_view word, const char* limit, Output& output, EncodeWords&& encode) {
     const WordKey key = MakeWordKey(word.data(), word.size(), limit);
     const uint64_t hash = HashKey(key);
     if (const uint32_t entry = long_.Find(key, hash, word); entry != WordMap::kNone) {
@@ -187,20 +261,30 @@ class IdCache {
       output.Append(long_ids_.data() + (value >> kCountBits), value & kCountMask);
       return true;
     }
-    word_ids_.clear();
-    if (!encode(word, word_ids_)) return false;
-    output.Append(word_ids_.data(), word_ids_.size());
+    made_.clear();
+    if (!encode(std::span(&word, 1), made_)) return false;
+    const std::vector<uint32_t>& ids = made_.ids;
+    output.Append(ids.data(), ids.size());
     if (word.size() > kMaxWordBytes) return true;
-    if (long_.size() >= kMaxWords || long_.arena_bytes() > kMaxBytes || long_ids_.size() > kMaxBytes / 4) Forget();
-    long_.Insert(key, hash, word, uint64_t{long_ids_.size()} << kCountBits | word_ids_.size());
-    long_ids_.insert(long_ids_.end(), word_ids_.begin(), word_ids_.end());
+    if (long_.size() >= kMaxWords || long_.arena_bytes() > kMaxBytes || long_ids_.size() > kMaxBytes / 4) ForgetLong();
+    long_.Insert(key, hash, word, uint64_t{long_ids_.size()} << kCountBits | ids.size());
+    long_ids_.insert(long_ids_.end(), ids.begin(), ids.end());
     return true;
   }
 
+  // Makes sure that a batch of new words moves no slot.
+  void MakeRoom() {
+    if (short_.MakeRoom(kBatch) && middle_.MakeRoom(kBatch) && many_.size() < kMaxMany) return;
+    Forget();
+    short_.MakeRoom(kBatch);
+    middle_.MakeRoom(kBatch);
+  }
   void Forget() {
     short_.Clear();
     middle_.Clear();
     many_.clear();
+  }
+  void ForgetLong() {
     long_.Clear();
     long_ids_.clear();
   }
@@ -211,7 +295,12 @@ class IdCache {
   std::vector<uint32_t> many_;  // the ids of words with more than fit into a slot, which has their place and count
   WordMap long_;                // a value says where the word's ids begin in long_ids_, and how many there are
   std::vector<uint32_t> long_ids_;
-  std::vector<uint32_t> word_ids_;
+  // Of the batch at hand.
+  std::array<WordIds*, kBatch> known_;  // null for a word that is too long for a slot
+  std::array<std::string_view, kBatch> long_words_;
+  std::vector<NewWord> new_;
+  std::vector<std::string_view> unknown_;
+  EncodedWords made_;
 };
 
 }  // namespace cairn::corpus

@@ -131,7 +131,8 @@ absl::Status ReadPretokenizer(json::element value, const std::string& name, Toke
   return Unsupported(name, absl::StrCat("the pre-tokenizer Sequence [", list, "]"));
 }
 
-absl::Status CheckNormalizer(json::element value, const std::string& name) {
+absl::Status ReadNormalizer(json::element value, const std::string& name,
+                            std::span<const std::string_view> normalizers, TokenizerFile& file) {
   const JsonReader reader{name};
   json::object object;
   if (value.get(object)) return absl::OkStatus();
@@ -139,12 +140,17 @@ absl::Status CheckNormalizer(json::element value, const std::string& name) {
   CAIRN_ASSIGN_OR_RETURN(type, reader.String(object, "type"));
   json::array steps;
   if (type == "Sequence" && !object.at_key("normalizers").get(steps) && steps.size() == 0) return absl::OkStatus();
-  return Unsupported(name, absl::StrCat("the normalizer ", type));
+  if (std::find(normalizers.begin(), normalizers.end(), type) == normalizers.end()) {
+    return Unsupported(name, absl::StrCat("the normalizer ", type));
+  }
+  file.normalizer = type;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, const std::string& name) {
+absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, const std::string& name,
+                                                 std::span<const std::string_view> normalizers) {
   const JsonReader reader{name};
   json::parser parser;
   CAIRN_ASSIGN_OR_RETURN(const json::element document, reader.Parse(parser, content));
@@ -152,7 +158,9 @@ absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, con
   if (document.get(object)) return reader.Bad("not a JSON object");
   TokenizerFile file;
   json::element member;
-  if (!object.at_key("normalizer").get(member)) CAIRN_RETURN_IF_ERROR(CheckNormalizer(member, name));
+  if (!object.at_key("normalizer").get(member)) {
+    CAIRN_RETURN_IF_ERROR(ReadNormalizer(member, name, normalizers, file));
+  }
   if (object.at_key("model").get(member)) return Bad(name, "has no model");
   CAIRN_RETURN_IF_ERROR(ReadModel(member, name, file));
   if (object.at_key("pre_tokenizer").get(member) || member.is_null()) {

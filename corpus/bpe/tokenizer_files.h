@@ -3,6 +3,7 @@
 #define CAIRN_CORPUS_BPE_TOKENIZER_FILES_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@ struct TokenizerFile {
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
   std::vector<AddedToken> added;
   std::string pattern;  // the pre-tokenizer's
+  std::string normalizer;  // the type of the normalizer; empty if there is none
   bool add_prefix_space = false;
   bool ignore_merges = false;
   std::string unknown;  // empty if there is none
@@ -27,7 +29,9 @@ struct TokenizerFile {
 
 // Each takes a file's content, and its name for messages. INVALID_ARGUMENT (BAD_TOKENIZER): it is damaged or
 // contradicts itself. UNIMPLEMENTED (UNSUPPORTED): it is another kind of tokenizer.
-absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, const std::string& name);
+// `normalizers` are the types of normalizers, which have no options, that the caller knows.
+absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, const std::string& name,
+                                                 std::span<const std::string_view> normalizers = {});
 absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseVocabJson(const std::string& content,
                                                                              const std::string& name);
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseMergesTxt(std::string_view content,

@@ -13,10 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/bpe/bpe_tokenizer.h"
 #include "corpus/bpe/build_tokenizer.h"
 #include "corpus/bpe/json_reader.h"
 #include "corpus/bpe/tokenizer_files.h"
 #include "corpus/io/input_path.h"
+#include "corpus/pipeline/normal_form.h"
 #include "corpus/pipeline/normalizer.h"
 #include "corpus/pipeline/pipeline_tokenizer.h"
 #include "corpus/pipeline/pre_tokenizer.h"
@@ -166,6 +168,31 @@ absl::Status RefuseCutsAndFills(const JsonReader& reader, json::object object) {
   return absl::OkStatus();
 }
 
+// The normal forms of text, by the names of their normalizers.
+constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
+                                                              {"NFD", NormalForm::kNfd},
+                                                              {"NFKC", NormalForm::kNfkc},
+                                                              {"NFKD", NormalForm::kNfkd}};
+
+// Byte-level BPE of text in a normal form is encoded as other byte-level BPE is. UNIMPLEMENTED (UNSUPPORTED): it is
+// something else. Else as BuildTokenizer.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseNormalized(const std::string& content, const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const auto& [type, form] : kForms) names.push_back(type);
+  CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(content, name, names));
+  CAIRN_ASSIGN_OR_RETURN(BpeTokenizer::Parts parts, BuildTokenizer(file, name));
+  for (const auto& [type, form] : kForms) {
+    if (file.normalizer != type) continue;
+    parts.normalize = [form = form](std::string_view text, std::string& room) -> std::string_view {
+      if (IsSurelyNormal(form, text)) return text;
+      room.assign(text);
+      Normalize(form, room);
+      return room;
+    };
+  }
+  return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParsePipeline(const std::string& content, const std::string& name) {
@@ -179,6 +206,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParsePipeline(const std::string& cont
   PipelineTokenizer::Parts parts;
   PreTokenizerSteps pre_tokenizer;
   json::element member;
+  json::object normalizer;
+  if (!object.at_key("normalizer").get(normalizer)) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string type, reader.String(normalizer, "type"));
+    if (std::any_of(std::begin(kForms), std::end(kForms), [&](const auto& form) { return form.first == type; })) {
+      absl::StatusOr<std::unique_ptr<Tokenizer>> normalized = ParseNormalized(content, name);
+      if (normalized.ok() || normalized.status().code() != absl::StatusCode::kUnimplemented) return normalized;
+    }
+  }
   if (!object.at_key("normalizer").get(member)) CAIRN_RETURN_IF_ERROR(ReadNormalizer(reader, member, parts.normalizer));
   if (!object.at_key("pre_tokenizer").get(member)) {
     CAIRN_ASSIGN_OR_RETURN(pre_tokenizer, ReadPreTokenizer(reader, member));

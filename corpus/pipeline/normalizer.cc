@@ -56,7 +56,7 @@ Step DropStep(uint8_t flag) {
 
 Step FormStep(NormalForm form) {
   return [form](Pieces& pieces) {
-    if (IsAscii(pieces.text)) return absl::OkStatus();
+    if (IsSurelyNormal(form, pieces.text)) return absl::OkStatus();
     std::string first = pieces.text.substr(0, pieces.from_first);
     Normalize(form, first);
     Normalize(form, pieces.text);
@@ -93,6 +93,24 @@ Step ReplaceStep(FindMatches find, std::string content) {
         rewrite.Copy(match.begin, match.end);
       }
     }
+    rewrite.Finish(pieces);
+    return absl::OkStatus();
+  };
+}
+
+Step ReplaceLiteralStep(std::string literal, std::string content) {
+  return [literal = std::move(literal), content = std::move(content)](Pieces& pieces) {
+    const std::string& text = pieces.text;
+    size_t at = text.find(literal);
+    if (at == std::string::npos) return absl::OkStatus();
+    Rewrite rewrite(pieces);
+    size_t done = 0;
+    for (; at != std::string::npos && rewrite.size() <= pieces.limit; at = text.find(literal, done)) {
+      rewrite.Copy(done, at);
+      done = at + literal.size();
+      rewrite.Put(content, done - 1);
+    }
+    rewrite.Copy(done, text.size());
     rewrite.Finish(pieces);
     return absl::OkStatus();
   };
@@ -180,6 +198,11 @@ absl::Status ReadReplace(const JsonReader& reader, json::object object, std::vec
   CAIRN_ASSIGN_OR_RETURN(std::string content, reader.String(object, "content"));
   json::object pattern;
   if (object.at_key("pattern").get(pattern)) return reader.Bad("a Replace has no pattern");
+  std::string_view literal;
+  if (!pattern.at_key("String").get(literal) && !literal.empty()) {
+    steps.push_back(ReplaceLiteralStep(std::string(literal), std::move(content)));
+    return absl::OkStatus();
+  }
   CAIRN_ASSIGN_OR_RETURN(FindMatches find, ReadPattern(reader, pattern));
   steps.push_back(ReplaceStep(std::move(find), std::move(content)));
   return absl::OkStatus();

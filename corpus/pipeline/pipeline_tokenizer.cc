@@ -1,6 +1,9 @@
 #include "corpus/pipeline/pipeline_tokenizer.h"
 
+#include <simdjson.h>
+
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -9,6 +12,7 @@
 #include "common/status/status.h"
 #include "corpus/bpe/id_cache.h"
 #include "corpus/unicode/class_table.h"
+#include "corpus/unicode/repaired_utf8.h"
 #include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
@@ -31,43 +35,6 @@ absl::Status Run(const std::vector<Step>& steps, Pieces& pieces) {
   return absl::OkStatus();
 }
 
-// Returns how many bytes at `text`, which do not begin a character of valid UTF-8, Python replaces by one U+FFFD: the
-// longest beginning of a character, or one byte (Unicode Standard, section 3.9).
-size_t InvalidBytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  const size_t wanted = lead >= 0xC2 && lead < 0xE0   ? 2
-                        : lead >= 0xE0 && lead < 0xF0 ? 3
-                        : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                      : 1;
-  size_t count = 1;
-  while (count < wanted && count < text.size() && IsUtf8Continuation(byte(count))) {
-    if (count == 1) {
-      const unsigned second = byte(1);
-      const bool fits = !(lead == 0xE0 && second < 0xA0) && !(lead == 0xED && second >= 0xA0) &&
-                        !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second >= 0x90);
-      if (!fits) break;
-    }
-    ++count;
-  }
-  return count;
-}
-
-// Returns `text` with U+FFFD for what is not UTF-8; `bad` is its first such byte.
-std::string Repaired(std::string_view text, size_t bad) {
-  std::string result;
-  size_t done = 0;
-  while (bad != std::string_view::npos) {
-    result.append(text.substr(done, bad - done));
-    AppendUtf8(0xFFFD, result);
-    done = bad + InvalidBytes(text.substr(bad));
-    const size_t next = FindInvalidUtf8(text.substr(done));
-    bad = next == std::string_view::npos ? next : done + next;
-  }
-  result.append(text.substr(done));
-  return result;
-}
-
 }  // namespace
 
 class PipelineEncoder final : public Encoder {
@@ -81,8 +48,8 @@ class PipelineEncoder final : public Encoder {
                        absl::StrCat("the text has ", text.size(), " bytes; this tokenizer takes texts of up to 1 GiB"));
     }
     if (!tokenizer_.parts_.normalizer_repairs) {
-      if (const size_t bad = FindInvalidUtf8(text); bad != std::string_view::npos) {
-        repaired_ = Repaired(text, bad);
+      if (!simdjson::validate_utf8(text.data(), text.size())) {
+        repaired_ = RepairedUtf8(text, FindInvalidUtf8(text));
         text = repaired_;
       }
     }
@@ -116,24 +83,40 @@ class PipelineEncoder final : public Encoder {
     });
   }
 
+  // The words that the spans are. Long ones are cut into pieces that can be encoded on their own.
+  class Words {
+   public:
+    Words(const WordModel& model, const Pieces& pieces)
+        : model_(&model), text_(pieces.text), span_(pieces.spans.data()), last_(span_ + pieces.spans.size()) {}
+
+    bool Next(std::string_view& word) {
+      if (from_ == 0 && span_ == last_) return false;
+      word = text_.substr(span_->begin, span_->end - span_->begin);
+      const size_t until = word.size() > kLongWord ? model_->PieceEnd(word, from_) : word.size();
+      const bool done = until == word.size();
+      word = word.substr(from_, until - from_);
+      from_ = done ? 0 : until;
+      span_ += done;
+      return true;
+    }
+
+   private:
+    const WordModel* model_;
+    std::string_view text_;
+    const Span* span_;
+    const Span* last_;
+    size_t from_ = 0;  // what was given of the span's word
+  };
+
   absl::Status EncodePieces(std::vector<uint32_t>& ids) {
     if (pieces_.text.empty()) return absl::OkStatus();
     pieces_.spans.assign(1, {0, pieces_.text.size()});
     CAIRN_RETURN_IF_ERROR(Run(tokenizer_.parts_.pre_tokenizer, pieces_));
     const WordModel& model = *tokenizer_.parts_.model;
-    words_.clear();
-    for (const Span& span : pieces_.spans) {
-      const std::string_view word = pieces_.TextOf(span);
-      for (size_t from = 0; from < word.size();) {
-        const size_t until = word.size() > kLongWord ? model.PieceEnd(word, from) : word.size();
-        words_.push_back(word.substr(from, until - from));
-        from = until;
-      }
-    }
     absl::Status status;
-    cache_.Encode(words_, pieces_.text.data() + pieces_.text.size(), ids,
-                  [&](std::string_view word, std::vector<uint32_t>& word_ids) {
-                    status = model.Encode(word, scratch_, word_ids);
+    cache_.Encode(Words(model, pieces_), pieces_.text.data() + pieces_.text.size(), ids,
+                  [&](std::span<const std::string_view> words, EncodedWords& made) {
+                    status = model.EncodeAll(words, scratch_, made);
                     return status.ok();
                   });
     return status;
@@ -142,7 +125,6 @@ class PipelineEncoder final : public Encoder {
   const PipelineTokenizer& tokenizer_;
   std::string repaired_;
   Pieces pieces_;
-  std::vector<std::string_view> words_;
   IdCache cache_;
   WordScratch scratch_;
 };

@@ -28,6 +28,11 @@ class Bpe final : public WordModel {
     model_.Encode(word, scratch.bpe, ids);
     return absl::OkStatus();
   }
+  absl::Status EncodeAll(std::span<const std::string_view> words, WordScratch& scratch,
+                         EncodedWords& made) const override {
+    model_.Encode(words, scratch.bpe, made);
+    return absl::OkStatus();
+  }
   std::optional<uint32_t> IdOf(std::string_view token) const override {
     if (!by_bytes_) return model_.Find(token);
     const auto bytes = FromByteLevel(token);
@@ -97,6 +102,15 @@ class WordPiece final : public WordModel {
 };
 
 }  // namespace
+
+absl::Status WordModel::EncodeAll(std::span<const std::string_view> words, WordScratch& scratch,
+                                  EncodedWords& made) const {
+  for (const std::string_view word : words) {
+    CAIRN_RETURN_IF_ERROR(Encode(word, scratch, made.ids));
+    made.ends.push_back(made.ids.size());
+  }
+  return absl::OkStatus();
+}
 
 const WholeWords& WordModel::whole_words() const {
   static const WholeWords kNone;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "corpus/bpe/bpe_model.h"
+#include "corpus/bpe/encoded_words.h"
 #include "corpus/bpe/id_cache.h"
 #include "corpus/wordpiece/piece_trie.h"
 
@@ -39,6 +41,9 @@ class WordModel {
   // Appends the ids of a word, which must not be empty. INVALID_ARGUMENT (BAD_TOKENIZER): a part of the word is not in
   // the vocabulary, and no token stands for what is unknown.
   virtual absl::Status Encode(std::string_view word, WordScratch& scratch, std::vector<uint32_t>& ids) const = 0;
+  // Appends the ids of several words. If a word fails, `made` has those before it.
+  virtual absl::Status EncodeAll(std::span<const std::string_view> words, WordScratch& scratch,
+                                 EncodedWords& made) const;
   // Finds a token by its text in the file.
   virtual std::optional<uint32_t> IdOf(std::string_view token) const = 0;
   // Returns words that are one token each, for caches. It lives as long as the model.
