@@ -180,8 +180,7 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
           .TakesMany();
   app.AddOption("--train-data-path", given->train_data_path, "The same for training alone, without --split")
       .TakesMany();
-  const Argument valid_data_path =
-      app.AddOption("--valid-data-path", given->valid_data_path, "The same for validation alone").TakesMany();
+  app.AddOption("--valid-data-path", given->valid_data_path, "The same for validation alone").TakesMany();
   app.AddOption("--test-data-path", given->test_data_path, "The same for the test alone").TakesMany();
   app.AddOption("--split", given->split, "With --data-path: the shares of training, validation and test")
       .ShowDefault()
@@ -207,8 +206,7 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
   app.AddOption("--test-samples", given->test_samples, "The same for the test").Between(0, INT64_MAX);
   app.AddFlag("--full-validation", given->full_validation, "Validate on one epoch of the validation split");
   app.AddFlag("--multiple-validation-sets", given->multiple_validation_sets,
-              "Each prefix of --valid-data-path is a dataset of its own")
-      .Needs(valid_data_path);
+              "Each prefix of --valid-data-path is a dataset of its own");
   app.AddOption("--mid-level-dataset-surplus", given->surplus,
                 "The share of samples that is built of each weighted dataset beyond those that its weight needs")
       .ShowDefault();

@@ -123,14 +123,14 @@ absl::StatusOr<TokenPlaces> TokenPlaces::Create(const std::string& tokenizer_jso
   };
   for (const auto& [text, id] : vocab) {
     if (!places.byte_level_) {
-      put(id, {PlainText(text, byte_fallback), false});
+      put(id, {.text = PlainText(text, byte_fallback)});
     } else if (std::optional<std::string> bytes = FromByteLevel(text)) {
-      put(id, {*std::move(bytes), false});
+      put(id, {.text = *std::move(bytes)});
     }
   }
   if (root["added_tokens"].get(value) == simdjson::SUCCESS) {
     CAIRN_ASSIGN_OR_RETURN(std::vector<AddedToken> added, reader.Added(value, vocab));
-    for (AddedToken& token : added) put(token.id, {std::move(token.content), true});
+    for (AddedToken& token : added) put(token.id, {std::move(token.content), true, token.lstrip, token.rstrip});
   }
   return places;
 }
@@ -141,33 +141,31 @@ absl::Status TokenPlaces::CheckFinds() const {
 }
 
 // Returns where the next token begins, or kNowhere.
-size_t TokenPlaces::Match(std::string_view text, size_t at, const Token& token, bool first, bool behind_added,
+size_t TokenPlaces::Match(std::string_view text, size_t at, const Token& token, bool begins_piece,
                           ByteRange& place) const {
   const auto take = [&](size_t begin, std::string_view piece) {
     if (piece.empty() || !text.substr(begin).starts_with(piece)) return kNowhere;
     place = {begin, begin + piece.size()};
     return place.end;
   };
+  if (token.added) {
+    if (take(at, token.text) == kNowhere && (!token.lstrip || take(BlanksEnd(text, at), token.text) == kNowhere)) {
+      return kNowhere;
+    }
+    place.begin = at;
+    if (token.rstrip) place.end = BlanksEnd(text, place.end);
+    return place.end;
+  }
   // Takes a token whose blank the tokenizer has put before a word. The blank alone stands where the word begins.
   const auto take_without_blank = [&] {
-    if (!adds_blanks_ || token.added || !token.text.starts_with(' ')) return kNowhere;
+    if (!adds_blanks_ || !token.text.starts_with(' ')) return kNowhere;
     if (token.text.size() > 1) return take(at, std::string_view(token.text).substr(1));
     place = {at, Forward(text, at, 1)};
     return at;
   };
-  size_t next = prepends_ && (first || behind_added) ? take_without_blank() : kNowhere;
-  if (next == kNowhere) next = take(at, token.text);
+  const size_t next = prepends_ && begins_piece ? take_without_blank() : kNowhere;
   if (next != kNowhere) return next;
-  const size_t behind_blanks = token.added || behind_added ? BlanksEnd(text, at) : at;
-  // An added token may take the blanks before it or behind it.
-  if (behind_blanks != at) {
-    next = take(behind_blanks, token.text);
-    if (next != kNowhere) {
-      if (token.added) place.begin = at;
-      return next;
-    }
-  }
-  return take_without_blank();
+  return take(at, token.text) != kNowhere ? place.end : take_without_blank();
 }
 
 // Leaves the blanks of a token out of its place, as the post-processor ByteLevel does in process_offsets.
@@ -188,7 +186,7 @@ absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> 
   places.clear();
   places.reserve(ids.size());
   size_t at = 0;
-  bool behind_added = false;
+  bool begins_piece = true;
   const auto lost = [&] {
     return MakeError(Reason::kBadJsonLine, absl::StrCat("the tokenizer has changed the text from byte ", at,
                                                         " on, so its answers are not found in the tokens"));
@@ -196,17 +194,16 @@ absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> 
   for (const uint32_t id : ids) {
     ByteRange place;
     if (id >= tokens_.size()) return lost();
-    const size_t next = Match(text, at, tokens_[id], places.empty(), behind_added, place);
+    const size_t next = Match(text, at, tokens_[id], begins_piece, place);
     if (next == kNowhere) return lost();
     at = next;
     while (place.begin > 0 && place.begin < place.end && IsPartOfCharacter(text[place.begin])) --place.begin;
     while (place.end < text.size() && place.begin < place.end && IsPartOfCharacter(text[place.end])) ++place.end;
     Trim(text, tokens_[id], places.empty(), place);
-    behind_added = tokens_[id].added;
+    begins_piece = tokens_[id].added;
     places.push_back(place);
   }
-  if (at < text.size() && (!behind_added || BlanksEnd(text, at) < text.size())) return lost();
-  return absl::OkStatus();
+  return at < text.size() ? lost() : absl::OkStatus();
 }
 
 std::vector<uint32_t> TokenPlaces::AddedAmong(std::span<const std::string_view> texts) const {

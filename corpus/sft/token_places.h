@@ -39,11 +39,10 @@ class TokenPlaces {
  private:
   struct Token {
     std::string text;
-    bool added = false;
+    bool added = false, lstrip = false, rstrip = false;  // as AddedToken
   };
   TokenPlaces() = default;
-  size_t Match(std::string_view text, size_t at, const Token& token, bool first, bool behind_added,
-               ByteRange& place) const;
+  size_t Match(std::string_view text, size_t at, const Token& token, bool begins_piece, ByteRange& place) const;
   void Trim(std::string_view text, const Token& token, bool first, ByteRange& place) const;
 
   std::vector<Token> tokens_;  // by their ids

@@ -113,6 +113,16 @@ def test_good_lines_are_kept_and_bad_ones_described(tmp_path, seed):
     assert not list(tmp_path.glob("none*")) and not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("length", [5_000_000, (5 << 20) - 1, 5 << 20])
+def test_a_dropped_line_ends_with_all_of_its_end(tmp_path, length, end):
+    """Also where one piece of 1 MiB that is read ends between CR and LF."""
+    (tmp_path / "in.jsonl").write_bytes(b"x" * length + end + b'{"text": "7"}' + end + b"{}" + end)
+    preprocess(tmp_path / "in.jsonl", tmp_path / "out", "--skip-bad-lines", "--max-line", 3000)
+    assert [entry["line"] for entry in described(tmp_path / "out")] == [1, 3]
+    assert (tmp_path / "out_text_document.bin").read_bytes() == b"\7\0"
+
+
 def test_causes_files_and_an_empty_report(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "1"}\n{"text": 7}\n')
     (tmp_path / "b\udcff.jsonl").write_text('\n{"title": "1"}\n{"text": "2"}')

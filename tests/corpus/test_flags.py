@@ -60,7 +60,6 @@ REFUSED = [
     ((*PACK, "--chat", "--separator", "a"), "--chat excludes --separator"),
     ((*MERGE, "--into", "a"), "--into requires --part"),
     ((*CACHE, "--train-data-path", "a", "--split", "1,1,1"), "--split requires --data-path"),
-    ((*CACHE, "--data-path", "a", "--multiple-validation-sets"), "--multiple-validation-sets requires"),
 ]
 
 WRONG = [

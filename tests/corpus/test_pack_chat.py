@@ -142,13 +142,16 @@ BEHIND_A_BLANK = APART.replace("<s>", "<s> ").replace("{% endgeneration %}", " {
 
 
 @pytest.mark.parametrize("template", [APART, BEHIND_A_BLANK, TEMPLATES["vicuna"]], ids=["apart", "blank", "vicuna"])
-@pytest.mark.parametrize("kind", ["prefix", "trimmed", "trimmed all", "cut", "always", "first", "prepend"])
+@pytest.mark.parametrize("kind", ["prefix", "trimmed", "trimmed all", "cut", "strips", "always", "first",
+                                  "prepend"])
 def test_tokenizers_that_add_a_blank(tmp_path, kind, template):
     """GPT-2's rule with add_prefix_space, and SentencePiece's kind: the blank is in no text, but has a place in it."""
     import tokenizers
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    specials = ["<unk>", "<s>", "</s>"]
+    strips = kind == "strips"  # the blanks behind one added token, and those before another
+    begin, end = tokenizers.AddedToken("<s>", rstrip=strips), tokenizers.AddedToken("</s>", lstrip=strips)
+    specials = ["<unk>", begin, end]
     if kind in ("always", "first", "prepend"):
         made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
         if kind == "prepend":
@@ -172,9 +175,12 @@ def test_tokenizers_that_add_a_blank(tmp_path, kind, template):
     described = json.loads(made.to_str())
     described["added_tokens"] = [token for token in described["added_tokens"] if not token["content"].startswith("<0x")]
     made = tokenizers.Tokenizer.from_str(json.dumps(described))
-    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>", bos_token="<s>",
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token=end, bos_token=begin,
                                                    chat_template=template)
     wrapped.save_pretrained(tmp_path / "tokenizer")
+    kept = json.loads((tmp_path / "tokenizer/tokenizer.json").read_text())["added_tokens"]
+    assert {token["content"] for token in kept if token["rstrip"] or token["lstrip"]} == (
+        {"<s>", "</s>"} if strips else set())
     check(tmp_path, transformers.AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), seed=5)
 
 

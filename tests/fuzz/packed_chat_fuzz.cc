@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/pipeline/load_tokenizer.h"
 #include "corpus/sft/chat_renderer.h"
