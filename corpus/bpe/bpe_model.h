@@ -17,6 +17,8 @@
 
 namespace cairn::corpus {
 
+struct ShortWord;
+
 // Holds tokens and merges. Words are merged from their bytes, or from their characters if set_characters() was called.
 // It is built once, then immutable and thread-safe.
 class BpeModel {
@@ -106,8 +108,6 @@ class BpeModel {
 
   static constexpr size_t kMostWhole = 31;  // longer words are too rare to be worth the time
 
-  struct ShortWord;
-
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
   void MakeTable();
   void FindBytePairs();
@@ -121,6 +121,7 @@ class BpeModel {
   void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
   bool IsPlaceForCut(uint8_t before, uint8_t behind) const;
   bool CanCutCharacters() const;
+  // Puts the symbols of a word down. Returns false if the word has too many of them, or is whole: EncodeApart() does it.
   bool Begin(std::string_view word, Scratch& scratch, ShortWord& symbols) const;
   void EncodeApart(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
   void MergeLong(Scratch& scratch) const;

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "common/status/reason.h"
 #include "corpus/pipeline/unigram.h"
 
@@ -91,6 +96,44 @@ TEST(BpeTest, PieceEnd_Characters_CutsBeforeABlankThatNothingJoins) {
   const std::string word = "abab▁abab";
   EXPECT_EQ(BpeWordModel(Characters(false, false), false)->PieceEnd(word, 0), 4u);
   EXPECT_EQ(BpeWordModel(Characters(false, true), false)->PieceEnd(word, 0), word.size());  // unknown ones could fuse
+}
+
+TEST(BpeTest, PieceEnd_RandomMergesOfCharacters_PiecesHaveTheIdsOfTheWhole) {
+  std::mt19937_64 random(5);
+  const std::vector<std::string> characters = {"a", "b", "7", ".", ",", "(", "\n", "▁", "é", "ж", "的", "\U0001F600"};
+  size_t pieces = 0;
+  for (int round = 0; round < 100; ++round) {
+    std::vector<std::string> tokens = characters;
+    BpeModel model;
+    model.set_characters("", "", /*byte_fallback=*/false);
+    for (uint32_t rank = 0; rank < 60; ++rank) {
+      const size_t left = random() % tokens.size(), right = random() % tokens.size();
+      if (tokens[left].size() + tokens[right].size() > 12) continue;
+      model.AddMerge(static_cast<uint32_t>(left), static_cast<uint32_t>(right), rank,
+                     static_cast<uint32_t>(tokens.size()));
+      tokens.push_back(tokens[left] + tokens[right]);
+    }
+    for (uint32_t id = 0; id < tokens.size(); ++id) model.AddToken(tokens[id], id);
+    model.set_unknown(static_cast<uint32_t>(tokens.size()), /*fuse=*/false);
+    const auto word_model = BpeWordModel(std::move(model), false);
+    std::string word;
+    for (int i = 0; i < 100; ++i) word += i % 20 == 7 ? "?" : characters[random() % characters.size()];
+    std::vector<uint32_t> ids;
+    for (size_t from = 0, end; from < word.size(); from = end) {
+      end = word_model->PieceEnd(word, from);
+      const std::vector<uint32_t> some = Encode(*word_model, word.substr(from, end - from));
+      ids.insert(ids.end(), some.begin(), some.end());
+      ++pieces;
+    }
+    ASSERT_EQ(ids, Encode(*word_model, word)) << word;
+  }
+  EXPECT_GT(pieces, 500u);
+}
+
+TEST(BpeTest, PieceEnd_Characters_CutsBesideSignsAndNotBetweenLetters) {
+  const auto model = BpeWordModel(Characters(false, false), false);
+  EXPECT_EQ(model->PieceEnd("aaaa, aaaa", 0), 4u);
+  EXPECT_EQ(model->PieceEnd("aaaabbbb", 0), 8u);
 }
 
 }  // namespace
