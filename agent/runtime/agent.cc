@@ -3,6 +3,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 #include <variant>
@@ -27,6 +28,8 @@ namespace {
 // The name by which gRPC's health service says whether the agent hears from its coordinator; the empty name says
 // whether the agent itself serves.
 constexpr char kCoordinatorHealth[] = "coordinator";
+// A trainer that waits for an outcome asks in calls that follow each other.
+constexpr absl::Duration kTimeToAsk = absl::Seconds(1);
 constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 // How old the coordinator's idea of the trainer's step may become.
 constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
@@ -169,9 +172,23 @@ void Agent::Stop(bool unregister) {
   if (devices_ != nullptr) devices_->Stop();
 }
 
+void Agent::LetTrainerAsk(absl::Time deadline) {
+  while (true) {
+    uint64_t version = 0;
+    const bool attached = host_.Do([&](Session& session, absl::Time) {
+      version = session.version();
+      return session.attached_trainer().has_value();
+    });
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (!attached || left <= absl::ZeroDuration()) return;
+    host_.WaitForChange(version, left);
+  }
+}
+
 absl::Status Agent::Drain(absl::Duration timeout) {
   transfer_listener_->SetAllServing(false);
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
+  bool waited = false;
   while (true) {
     uint64_t version = 0;
     const std::string held = host_.Do([&](Session& session, absl::Time) {
@@ -179,7 +196,11 @@ absl::Status Agent::Drain(absl::Duration timeout) {
       return session.saves().HoldsStaged() ? session.saves().SlabHolders() : "";
     });
     const absl::Duration left = deadline - Clock::Real().SteadyNow();
-    if (held.empty()) return absl::OkStatus();
+    if (held.empty()) {
+      if (waited) LetTrainerAsk(std::min(deadline, Clock::Real().SteadyNow() + kTimeToAsk));
+      return absl::OkStatus();
+    }
+    waited = true;
     if (refused_ || left <= absl::ZeroDuration()) {
       return MakeError(Reason::kTimedOut, absl::StrCat("the agent ends, and ", held, " has no outcome yet"));
     }

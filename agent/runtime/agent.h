@@ -65,7 +65,8 @@ class Agent {
   uint64_t memory_held() const { return pool_.held(); }
 
   // Waits until staged saves have their outcomes, at most for `timeout`, and not after a fatal error, because then none
-  // comes. DEADLINE_EXCEEDED (TIMED_OUT): some are left, which the message names.
+  // comes. Then a trainer that is there has a second to ask how they ended. DEADLINE_EXCEEDED (TIMED_OUT): some are
+  // left, which the message names.
   absl::Status Drain(absl::Duration timeout);
   // From now on the session changes no more; calls that wait are given up by their server.
   void Quiesce();
@@ -79,6 +80,8 @@ class Agent {
   // Returns the keys by which other agents prove themselves: those of the token that this agent has now.
   ConnectionListener::KeysNow TransferKeys() const;
   absl::Status StartTransferServer();
+  // Lets the trainer ask how its saves ended, until then or until it has gone.
+  void LetTrainerAsk(absl::Time deadline);
   // Returns what the coordinator is told of the exchange.
   v1::NcclSupport StartExchange();
   void Execute(Action action);

@@ -14,6 +14,9 @@ namespace {
 
 using Collectables = std::vector<std::shared_ptr<prometheus::Collectable>>;
 
+// More than the servers that may scrape at the same time.
+constexpr int kWorkersBesideOthers = 4;
+
 std::string Collected(const Collectables& collectables) {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& collectable : collectables) {
@@ -52,12 +55,15 @@ struct MetricsServer::Impl {
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::vector<UniqueFd> listeners,
                                                                     Collectables collectables, MetricsOptions options) {
   collectables.push_back(std::make_shared<ProcessMetrics>());
+  // Whoever asks for /serving waits for no other process.
+  const int workers = options.others ? kWorkersBesideOthers : 1;
   auto impl = std::make_unique<Impl>();
-  CAIRN_ASSIGN_OR_RETURN(
-      impl->server, HttpServer::Start(std::move(listeners), [collectables = std::move(collectables),
-                                                             options = std::move(options)](const HttpRequest& request) {
-        return Answer(request, collectables, options);
-      }));
+  CAIRN_ASSIGN_OR_RETURN(impl->server, HttpServer::Start(std::move(listeners),
+                                                         [collectables = std::move(collectables),
+                                                          options = std::move(options)](const HttpRequest& request) {
+                                                           return Answer(request, collectables, options);
+                                                         },
+                                                         {.workers = workers}));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 

@@ -5,6 +5,8 @@
 #include <prometheus/registry.h>
 
 #include <atomic>
+#include <latch>
+#include <thread>
 #include <utility>
 
 #include "common/metrics/testing/scrape.h"
@@ -46,6 +48,26 @@ TEST(MetricsServerTest, Scrape_WithOtherProcesses_HasTheirSeriesWithTheirLabel) 
   EXPECT_NE(Scrape(listening->address, "/serving").find(" 503 "), std::string::npos);
   serves = true;
   EXPECT_NE(Scrape(listening->address, "/serving").find(" 200 "), std::string::npos);
+}
+
+TEST(MetricsServerTest, Scrape_OfProcessesThatDoNotAnswer_LetsOthersAskWhetherItServes) {
+  auto listening = ListenAt("--metrics-listen", "127.0.0.1:0");
+  ASSERT_TRUE(listening.ok()) << listening.status();
+  std::latch asked(1), answered(1);
+  MetricsOptions options;
+  options.others = [&] {
+    asked.count_down();
+    answered.wait();
+    return std::vector<MetricsText>();
+  };
+  options.serving = [] { return true; };
+  const auto server = MetricsServer::Start(std::move(listening->sockets), {}, options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::thread scrape([&] { EXPECT_NE(Scrape(listening->address).find("process_open_fds"), std::string::npos); });
+  asked.wait();
+  EXPECT_NE(Scrape(listening->address, "/serving").find(" 200 "), std::string::npos);
+  answered.count_down();
+  scrape.join();
 }
 
 }  // namespace

@@ -324,6 +324,8 @@ def test_sigterm_while_a_rank_waits_for_others_tells_its_trainer(place):
 
 def test_agents_end_with_a_parent_that_is_killed_and_leave_their_sockets_to_the_next(place):
     with sidecar(place) as pod:
+        until(lambda: [pod.metric("cairn_agent_registered", rank) for rank in range(2)] == [1, 1],
+              text="the next agents can tell that these are gone")
         agents = pod.agents()
         os.kill(agents[1], signal.SIGSTOP)
         pod.process.kill()
