@@ -313,6 +313,7 @@ absl::StatusOr<std::optional<LentPieces>> RoundReader::Lend(uint32_t number, con
     if (read.bytes() == 0) continue;
     const auto [known, is_new] = sources.emplace(read.file(), lent.sources.size());
     if (is_new) {
+      if (lent.sources.size() == kMostLentFiles) return std::nullopt;
       CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
       const bool in_slab = file->slab_offset.has_value() && !slab_left_;
       lent.sources.push_back({.file = read.file(), .in_slab = in_slab, .begin = in_slab ? *file->slab_offset : 0});
@@ -321,24 +322,27 @@ absl::StatusOr<std::optional<LentPieces>> RoundReader::Lend(uint32_t number, con
         if (!reader->shares_page_cache()) return std::nullopt;
       }
     }
-    if (lent.sources[known->second].in_slab) continue;
+    if (lent.sources[known->second].in_slab) {
+      lent.slab_bytes += read.bytes();
+      continue;
+    }
     for (uint64_t at = 0; at < read.bytes(); at += options_.chunk_bytes) {
       parts.push_back({known->second, read.file_offset() + at, std::min(options_.chunk_bytes, read.bytes() - at)});
     }
   }
   std::atomic<bool> refused = false;
-  std::vector<std::atomic<bool>> fetched(lent.sources.size());
+  std::atomic<uint64_t> cached = 0;
   CAIRN_RETURN_IF_ERROR(ForEachOnThreads("to read a load", parts.size(), options_.io_threads, [&](size_t i, int) {
     if (stop) return MakeError(Reason::kInterrupted, "the load was stopped");
     if (refused) return absl::OkStatus();
     CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(lent.sources[parts[i].source].file));
     CAIRN_ASSIGN_OR_RETURN(const StoredFile::Way way, Fetch(*file, parts[i].offset, parts[i].bytes));
     if (way == StoredFile::Way::kDirect) refused = true;
-    if (way == StoredFile::Way::kBuffered) fetched[parts[i].source] = true;
+    if (way == StoredFile::Way::kCached) cached += parts[i].bytes;
     return absl::OkStatus();
   }));
   if (refused) return std::nullopt;
-  for (size_t i = 0; i < fetched.size(); ++i) lent.sources[i].fetched = fetched[i];
+  lent.cached_bytes = cached;
   return lent;
 }
 
@@ -360,22 +364,15 @@ absl::Status RoundReader::VerifyPieces(uint32_t number, const LentPieces& lent, 
     fragments[lent.pieces[i].read].push_back(lent.pieces[i].fragment);
     fragments[lent.pieces[i].read].back().crc32c = checksums[i];
   }
-  const bool in_slab = std::any_of(lent.sources.begin(), lent.sources.end(), [](const auto& s) { return s.in_slab; });
   uint64_t bytes = 0;
   for (size_t i = 0; i < fragments.size(); ++i) {
     const v1::Read& read = round.reads(static_cast<int>(i));
-    absl::Status verified = VerifyRead(read, fragments[i]);
-    if (in_slab && HasReason(verified, Reason::kChecksumMismatch)) LeaveSlab(verified);
-    CAIRN_RETURN_IF_ERROR(verified);
+    CAIRN_RETURN_IF_ERROR(VerifyRead(read, fragments[i]));
     bytes += read.bytes();
   }
   bytes_done_ += bytes;
-  for (const RoundPiece& piece : lent.pieces) {
-    const auto source = std::find_if(lent.sources.begin(), lent.sources.end(),
-                                     [&](const LentPieces::Source& each) { return each.file == piece.file; });
-    // What was fetched is counted already.
-    if (!source->fetched) (source->in_slab ? counters_.slab : counters_.cached) += piece.bytes();
-  }
+  counters_.slab += lent.slab_bytes;
+  counters_.cached += lent.cached_bytes;
   return absl::OkStatus();
 }
 

@@ -40,11 +40,16 @@ struct LentPieces {
     uint32_t file = 0;       // as in Read
     bool in_slab = false;    // in this agent's slab, where the file begins at `begin`; else in the file itself
     uint64_t begin = 0;
-    bool fetched = false;    // some of its bytes were read from storage for this
   };
   std::vector<RoundPiece> pieces;
-  std::vector<Source> sources;  // one for each file of the pieces
+  std::vector<Source> sources;  // one for each file of the pieces, at most kMostLentFiles
+  // So many of their bytes are in the slab, and were in the page cache before; the others were fetched.
+  uint64_t slab_bytes = 0;
+  uint64_t cached_bytes = 0;
 };
+
+// A descriptor is open on both sides for each file of a lent round.
+inline constexpr size_t kMostLentFiles = 32;
 
 // Reads the rounds of one load. Each file's header is compared with its checksum in the manifest. If a read covers a
 // whole item, the item is compared with its CRC32C in the manifest. Otherwise each block that the read touches is
@@ -75,8 +80,8 @@ class RoundReader {
   // none to be had now.
   absl::StatusOr<UniqueFd> Share(const LentPieces::Source& source);
   // Compares what a consumer has read with the manifest, as ReadRound does: `checksums` are those of the lent pieces,
-  // and stand for bytes in the consumer's memory. After CHECKSUM_MISMATCH for bytes of the slab, files are read from
-  // storage from then on: the caller must read the round by ReadRound. Else fails as ReadRound.
+  // and stand for bytes in the consumer's memory. Fails as ReadRound, which then finds out whether slab or file is
+  // wrong, or only what the consumer has.
   absl::Status VerifyPieces(uint32_t round, const LentPieces& lent, std::span<const uint32_t> checksums);
 
   // Returns the number of planned bytes that were read and verified.

@@ -11,6 +11,12 @@
 #include "common/status/status.h"
 
 namespace cairn {
+namespace {
+
+// Lending ends after so many refusals in a row.
+constexpr int kMostRefused = 2;
+
+}  // namespace
 
 RoundSource::RoundSource(Storage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan,
                          RoundSourceOptions options)
@@ -153,16 +159,33 @@ absl::StatusOr<uint64_t> RoundSource::IdOf(const LentPieces::Source& source) {
   return id;
 }
 
+void RoundSource::DropDescriptors() {
+  std::vector<uint64_t> dropped;
+  MutexLock lock(mutex_);
+  std::erase_if(descriptors_, [&](const auto& offered) {
+    const bool used = std::any_of(lent_pieces_.begin(), lent_pieces_.end(), [&](const auto& lent) {
+      return std::any_of(lent.second.sources.begin(), lent.second.sources.end(), [&](const LentPieces::Source& source) {
+        return std::pair(source.file, source.in_slab) == offered.first;
+      });
+    });
+    if (!used) dropped.push_back(offered.second);
+    return !used;
+  });
+  for (const uint64_t id : dropped) options_.offers.withdraw(id);
+}
+
 absl::Status RoundSource::RunCheck(PiecesCheck check) {
   const auto pieces = lent_pieces_.extract(check.round);
   const PiecesRead& read = check.read;
   absl::Status verified = read.refusal.empty() ? reader_.VerifyPieces(check.round, pieces.mapped(), read.checksums)
                                                : MakeError(Reason::kInterrupted, read.refusal);
   const bool right = verified.ok();
+  refused_ = right ? 0 : refused_ + 1;
   if (!right) {
-    // What is wrong with the bytes, if it is not the slab, is found and told when they are read again.
+    // What is wrong with the bytes is found and told when they are read again. One page that has left the cache is no
+    // reason to lend no more.
     Log(LogLevel::kWarn, "lent_round_refused", {{"round", check.round}, {"error", verified}});
-    lends_ = false;
+    if (refused_ >= kMostRefused || read.refusal.empty()) lends_ = false;
     verified = HasReason(verified, Reason::kBadRequest) ? verified : Read(check.round);
   }
   if (verified.ok()) {
@@ -170,6 +193,7 @@ absl::Status RoundSource::RunCheck(PiecesCheck check) {
     unchecked_.erase(check.round);
     if (!right) lent_.erase(check.round);
   }
+  DropDescriptors();
   if (verified.ok()) options_.on_progress();
   check.done(verified.ok() ? absl::StatusOr<bool>(right) : verified);
   return verified;

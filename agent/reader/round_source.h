@@ -73,6 +73,8 @@ class RoundSource final : public ByteServer {
   // Reads the round into its buffer.
   absl::Status Read(uint32_t round);
   absl::Status RunCheck(PiecesCheck check);
+  // Withdraws descriptors that no lent round needs any more.
+  void DropDescriptors();
   // Returns the id by which the consumer gets the descriptor of lent pieces.
   absl::StatusOr<uint64_t> IdOf(const LentPieces::Source& source);
   bool done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ledger_.all_read() && unchecked_.empty(); }
@@ -91,9 +93,10 @@ class RoundSource final : public ByteServer {
   RoundLedger ledger_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   RoundBuffer buffers_[2] ABSL_GUARDED_BY(mutex_);
-  // These two are of the source's thread: whether rounds are still lent, and what is lent of each round that is not
-  // checked yet.
+  // These are of the source's thread: whether rounds are still lent, how many in a row were refused, and what is lent
+  // of each round that is not checked yet.
   bool lends_ = false;
+  int refused_ = 0;
   std::map<uint32_t, LentPieces> lent_pieces_;
   std::map<uint32_t, std::shared_ptr<const LentRound>> lent_ ABSL_GUARDED_BY(mutex_);  // rounds that have no buffer
   std::set<uint32_t> unchecked_ ABSL_GUARDED_BY(mutex_);

@@ -321,7 +321,8 @@ class Client(retention.RetentionCalls):
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
         Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an
-        Error the arrays may be partly filled, and all ranks whose calls it met have the same one: they may call again.
+        Error the arrays may be partly filled, also with bytes that were not verified, and all ranks whose calls it met
+        have the same one: they may call again.
 
         Args:
           state: as for save(); arrays must be writable. Objects need not be declared.

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -171,6 +172,14 @@ PosixFile::Way PosixFile::Begin(uint64_t offset, uint64_t size) {
                   static_cast<off_t>(std::min(kFetchBytes, offset + size - at)), POSIX_FADV_WILLNEED);
   }
   return Way::kBuffered;
+}
+
+// Whoever reads what is shared must not wait for storage, so the kernel has to tell whether it would. Some file systems
+// do not know.
+bool PosixFile::shares_page_cache() const {
+  char byte;
+  iovec part = {&byte, 1};
+  return preadv2(buffered_.get(), &part, 1, 0, RWF_NOWAIT) >= 0 || errno == EAGAIN;
 }
 
 absl::StatusOr<UniqueFd> PosixFile::Share() const {

@@ -30,7 +30,7 @@ class PosixFile : public StoredFile {
   using StoredFile::Read;
   Way Begin(uint64_t offset, uint64_t size) override;
   absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) override;
-  bool shares_page_cache() const override { return true; }
+  bool shares_page_cache() const override;
   absl::StatusOr<UniqueFd> Share() const override;
 
  private:

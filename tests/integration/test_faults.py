@@ -169,6 +169,7 @@ from testing.ranks import noise, rows
 whole = noise((64, 16), np.float32, 1)
 client = cairn.connect(address)
 state = {"w": rows(whole, client.rank, client.world_size), "o": {"step": 1}}
+print("ready", flush=True)
 def stop():
     print("now", flush=True)
     threading.Event().wait()
@@ -184,11 +185,14 @@ stop()
 """
 
 
-def trainer_process(cluster, rank, step, when):
-    """Starts a trainer in a process of its own that stops at a point of its save and says so."""
+def trainer_process(cluster, rank, step, when, at_ready=lambda: None):
+    """Starts a trainer in a process of its own that stops at a point of its save and says so. `at_ready` is called when
+    it is about to go there, which a busy machine takes long for."""
     paths = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
     process = cluster.spawn([sys.executable, "-c", TRAINER, cluster.agents[rank].address, str(step), when],
                             stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths})
+    assert process.stdout.readline() == "ready\n"
+    at_ready()
     assert process.stdout.readline() == "now\n"
     return process
 
@@ -200,9 +204,7 @@ def test_trainer_that_dies_or_freezes_before_it_has_staged(root, when, stop):
         on_ranks(cluster, save(1, 2))
         answers = []
         other = threading.Thread(target=lambda: answers.extend(on_ranks(cluster, save(2, 2), ranks=[0], errors=True)))
-        if when == "staging":
-            other.start()
-        process = trainer_process(cluster, 1, 2, when)
+        process = trainer_process(cluster, 1, 2, when, at_ready=other.start if when == "staging" else lambda: None)
         process.send_signal(stop)
         if when == "attached":
             other.start()
@@ -229,9 +231,12 @@ def test_outcome_of_a_dead_trainer_is_not_its_successors(root):
 def test_trainer_that_dies_after_it_has_staged_changes_nothing(root):
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         processes = []
-        starter = threading.Thread(target=lambda: processes.append(trainer_process(cluster, 1, 1, "staged")))
+        ready = threading.Event()
+        starter = threading.Thread(
+            target=lambda: processes.append(trainer_process(cluster, 1, 1, "staged", at_ready=ready.set)))
         starter.start()
         with cluster.connect(0) as client:
+            ready.wait(60)
             saving = client.save(1, state(0, 2))
             starter.join()
             processes[0].kill()

@@ -103,13 +103,23 @@ def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: 
             channel.sendall(struct.pack("<Q", descriptor_id))
             data, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise _no_descriptor_left(path) from None
         raise _unreachable(path, error) from None
     if data == b"\x00" and len(descriptors) == 1:
         os.set_inheritable(descriptors[0], False)
         return descriptors[0]
+    if data == b"\x00":  # the agent has sent it
+        raise _no_descriptor_left(path)
     for descriptor in descriptors:
         os.close(descriptor)
     _refuse(path, "gave no memory for descriptor", descriptor_id, data)
+
+
+def _no_descriptor_left(path: str) -> Error:
+    return Error("MEMORY_LIMIT", f"this process cannot take a descriptor from {path}: it has none left",
+                 {"errno": str(errno.EMFILE), "next": "Raise the trainer's limit of open files (ulimit -n), or close "
+                  "what it does not need."})
 
 
 def send_descriptors(path: str, descriptor_id: int, files: list[int], lender: Lender, patience: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -18,8 +20,9 @@ class PieceReader:
     def __init__(self, owner: int) -> None:
         """`owner` is the user of the agent, who alone may hand over a descriptor."""
         self._owner = owner
-        self._descriptors: dict[int, int] = {}
+        self._files: dict[int, io.FileIO] = {}  # by descriptor id, those of the newest batch
         self._read: dict[int, wire.Message] = {}
+        _OPEN.add(self)
 
     def read(self, batch: wire.Message, targets: Sequence[Target], patience: float) -> wire.Message:
         """Reads a batch of pieces. Returns what the agent is told of it (ReadBatch).
@@ -32,34 +35,48 @@ class PieceReader:
         """
         probes.reach("pieces", batch=batch)
         if batch.batch not in self._read:  # the agent repeats what was lost on the way
-            self._read[batch.batch] = self._now(batch, targets, patience)
+            checksums, refusal = self._now(batch, targets, patience)
+            self._read[batch.batch] = wire.message("cairn.v1.ReadBatch")(batch=batch.batch, checksums=checksums,
+                                                                         refusal=refusal)
         return self._read[batch.batch]
 
-    def _now(self, batch: wire.Message, targets: Sequence[Target], patience: float) -> wire.Message:
-        descriptors = [self._descriptor(each.file, patience) for each in batch.files]
+    def _now(self, batch: wire.Message, targets: Sequence[Target], patience: float) -> tuple[list[int], str]:
+        try:
+            descriptors = self._open([each.file for each in batch.files], patience)
+        except Error as error:
+            if error.reason != "MEMORY_LIMIT":
+                raise
+            return [], error.message  # a buffer needs fewer descriptors
         pieces = native.PieceList()
         for piece in batch.pieces:
             if piece.target >= len(targets) or piece.file >= len(descriptors) or targets[piece.target].on_device:
                 raise Error("INTERNAL", f"the agent's plan reads file {piece.file} of {len(descriptors)} into item "
                             f"{piece.target} of {len(targets)}")
             target = targets[piece.target]
-            pieces.add(descriptors[piece.file], batch.files[piece.file].may_wait, piece.offset, piece.bytes,
-                       target.address, target.nbytes, piece.target_offset)
-        checksums, refusal = pieces.read()
-        return wire.message("cairn.v1.ReadBatch")(batch=batch.batch, checksums=checksums, refusal=refusal)
+            try:
+                pieces.add(descriptors[piece.file], batch.files[piece.file].may_wait, piece.offset, piece.bytes,
+                           target.address, target.nbytes, piece.target_offset)
+            except OverflowError:
+                raise Error("INTERNAL", f"the agent's plan reads {piece.bytes} bytes at {piece.offset} of a file into "
+                            f"{piece.target_offset} of {target.nbytes} bytes") from None
+        return pieces.read()
 
-    def _descriptor(self, reference: wire.Message, patience: float) -> int:
-        known = self._descriptors.get(reference.descriptor_id)
-        if known is None:
-            known = self._descriptors[reference.descriptor_id] = shared_memory.receive_descriptor(
-                reference.descriptor_socket, reference.descriptor_id,
-                shared_memory.lender_of(reference, self._owner), patience)
-        return known
+    def _open(self, references: Sequence[wire.Message], patience: float) -> list[int]:
+        """Returns a descriptor of each file, and closes all others."""
+        needed = {reference.descriptor_id for reference in references}
+        for number in [number for number in self._files if number not in needed]:
+            self._files.pop(number).close()
+        for reference in references:
+            if reference.descriptor_id not in self._files:
+                # An object that closes itself, because a signal's handler may raise anywhere.
+                self._files[reference.descriptor_id] = io.FileIO(shared_memory.receive_descriptor(
+                    reference.descriptor_socket, reference.descriptor_id,
+                    shared_memory.lender_of(reference, self._owner), patience))
+        return [self._files[reference.descriptor_id].fileno() for reference in references]
 
     def close(self) -> None:
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        while self._files:
+            self._files.popitem()[1].close()
 
     def __enter__(self) -> PieceReader:
         return self
@@ -67,3 +84,15 @@ class PieceReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
         self.close()
+
+
+_OPEN: weakref.WeakSet[PieceReader] = weakref.WeakSet()
+
+
+# A forked child would hold the staging buffer long after the agent has given it up.
+def _after_fork() -> None:
+    for reader in list(_OPEN):
+        reader.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -55,19 +55,20 @@ def receive(agent: AgentConnection, incarnation: int, number: int, declared: Dec
             request.ClearField("read_batches")
             for batch in response.batches:
                 patience = agent.limits.call_timeout(0.0, deadline - time.monotonic())
-                if batch.pieces:
-                    request.read_batches.append(reader.read(batch, targets, patience))
-                    deadline = time.monotonic() + timeout
-                    continue
-                if batch.batch not in copied:
-                    try:
+                try:
+                    if batch.pieces:
+                        request.read_batches.append(reader.read(batch, targets, patience))
+                        deadline = time.monotonic() + timeout
+                        continue
+                    if batch.batch not in copied:
                         buffer = buffers.get(batch.buffer, owner, writable=False, patience=patience)
-                    except Error as error:
-                        if batch.buffer.agent_incarnation != own:
-                            error.metadata.pop("detail", None)  # this rank's agent is not frozen for that
-                        if error.reason == "AGENT_UNREACHABLE" and not connection.is_frozen(error):
-                            _await_reason(agent, request, lease)
-                        raise
+                except Error as error:
+                    if not batch.pieces and batch.buffer.agent_incarnation != own:
+                        error.metadata.pop("detail", None)  # this rank's agent is not frozen for that
+                    if error.reason == "AGENT_UNREACHABLE" and not connection.is_frozen(error):
+                        _await_reason(agent, request, lease)
+                    raise
+                if batch.batch not in copied:
                     _copy_batch(batch, buffer, targets)
                     on_devices = _copies_to_devices(batch, buffer, targets)
                     if len(on_devices):
