@@ -143,8 +143,8 @@ void AddAgentsCommand(Command app, CommandContext& context) {
       "Every option can also be given as CAIRN_<OPTION>, and every flag of cairn-agent too, which all agents then "
       "have.\n"
       "An agent that ends is started again, alone. Messages of all agents go to standard error.\n"
-      "Exit status: 0 ended by SIGTERM, 1 or 3 an agent did not start, 3 an agent did not end well after SIGTERM (a save\n"
-      "had no outcome in time), 130 interrupted before all served.");
+      "Exit status: 0 ended by SIGTERM, 1 or 3 an agent did not start, 3 an agent did not end well after SIGTERM\n"
+      "(a save had no outcome in time), 130 interrupted before all served.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Agents(context, *arguments)); });
 }
 

@@ -68,7 +68,8 @@ std::vector<MetricsText> ScrapeAgents(const std::vector<AgentSocket>& agents, ab
     const bool done = std::ranges::none_of(answers, [](const Answer& each) { return each.from.valid(); });
     const absl::Duration left = deadline - Clock::Real().SteadyNow();
     if (done || left <= absl::ZeroDuration()) break;
-    poll(polled.data(), polled.size(), static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+    poll(polled.data(), polled.size(),
+         static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
     for (size_t i = 0; i < answers.size(); ++i) {
       if (polled[i].revents != 0) Read(answers[i]);
     }

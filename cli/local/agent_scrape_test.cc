@@ -65,9 +65,12 @@ TEST(ScrapeAgentsTest, ScrapeAgents_OneIsNotThereOneRefusesOneIsStopped_TheOther
   Socket answers, refuses, silent;
   std::thread one = answers.Answer("HTTP/1.1 200 OK\r\n\r\nup 1\n");
   std::thread two = refuses.Answer("HTTP/1.1 503 Service Unavailable\r\n\r\nno memory\n");
-  const auto texts = ScrapeAgents(
-      {{0, "/nowhere/metrics.sock"}, {1, refuses.path()}, {2, answers.path()}, {3, silent.path()}, {4, std::string(200, 'x')}},
-      absl::Milliseconds(300));
+  const auto texts = ScrapeAgents({{0, "/nowhere/metrics.sock"},
+                                   {1, refuses.path()},
+                                   {2, answers.path()},
+                                   {3, silent.path()},
+                                   {4, std::string(200, 'x')}},
+                                  absl::Milliseconds(300));
   one.join();
   two.join();
   ASSERT_EQ(texts.size(), 1);

@@ -378,8 +378,9 @@ std::vector<std::string> LocalCluster::Tend() {
 
 void LocalCluster::ReapOrphans(pid_t other) {
   cli::ReapOrphans([this, other](pid_t pid) {
-    return pid == other || std::ranges::any_of(
-        services_, [pid](const Service& service) { return service.child != nullptr && service.child->pid() == pid; });
+    return pid == other || std::ranges::any_of(services_, [pid](const Service& service) {
+             return service.child != nullptr && service.child->pid() == pid;
+           });
   });
 }
 

@@ -65,7 +65,8 @@ class LocalCluster {
   // second. Returns messages for the user: "the agent of rank 1 ended with signal 9; it is started again".
   std::vector<std::string> Tend();
 
-  // Waits for orphans as cli::ReapOrphans does. `other` is a child of this process besides those here; -1 if there is none.
+  // Waits for orphans as cli::ReapOrphans does. `other` is a child of this process besides those here; -1 if there is
+  // none.
   void ReapOrphans(pid_t other = -1);
 
   // Returns what is wrong with the end of the agents after DrainAgents: "the agent of rank 1 ended with exit status 1",

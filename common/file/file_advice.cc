@@ -15,10 +15,11 @@ std::string NextWithoutFile(int error, const std::string& path, const std::strin
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-      return absl::StrCat("Make room in the file system of ", path,
-                          ": remove files there, or raise its limits of bytes and of files (in Kubernetes the emptyDir's "
-                          "sizeLimit)",
-                          elsewhere);
+      return absl::StrCat(
+          "Make room in the file system of ", path,
+          ": remove files there, or raise its limits of bytes and of files (in Kubernetes the emptyDir's "
+          "sizeLimit)",
+          elsewhere);
     case EROFS:
       return absl::StrCat("Mount a volume that can be written at or above ", path, " (in Kubernetes an emptyDir)",
                           elsewhere);
@@ -27,8 +28,8 @@ std::string NextWithoutFile(int error, const std::string& path, const std::strin
       return absl::StrCat("Mount or make the directory above ", path, elsewhere);
     case EACCES:
     case EPERM:
-      return absl::StrCat("Let user ", geteuid(), " write to the directory above ", path,
-                          " (in Kubernetes by fsGroup)", elsewhere);
+      return absl::StrCat("Let user ", geteuid(), " write to the directory above ", path, " (in Kubernetes by fsGroup)",
+                          elsewhere);
     default:
       return "";
   }

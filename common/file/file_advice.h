@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Returns what to do after a file or a socket could not be made at `path` because of `error` (an errno): if the volume is
-// full, read-only, missing, or belongs to another user. Empty for other errors. `flag` names another directory.
+// Returns what to do after a file or a socket could not be made at `path` because of `error` (an errno): if the volume
+// is full, read-only, missing, or belongs to another user. Empty for other errors. `flag` names another directory.
 std::string NextWithoutFile(int error, const std::string& path, const std::string& flag);
 
 // Adds that to an error of common/file/errno_error.h, unless it says already what to do.

@@ -58,11 +58,12 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::vector<
   // Whoever asks for /serving waits for no other process.
   const int workers = options.others ? kWorkersBesideOthers : 1;
   auto impl = std::make_unique<Impl>();
-  CAIRN_ASSIGN_OR_RETURN(
-      impl->server, HttpServer::Start(std::move(listeners), [collectables = std::move(collectables),
-                                                             options = std::move(options)](const HttpRequest& request) {
-        return Answer(request, collectables, options);
-      }, {.workers = workers}));
+  CAIRN_ASSIGN_OR_RETURN(impl->server, HttpServer::Start(std::move(listeners),
+                                                         [collectables = std::move(collectables),
+                                                          options = std::move(options)](const HttpRequest& request) {
+                                                           return Answer(request, collectables, options);
+                                                         },
+                                                         {.workers = workers}));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 
