@@ -105,7 +105,8 @@ try:
     for port, host in ((7430, "fd00::1"), (7431, "[fd00::1]")):
         done = subprocess.run([cairn.local.binary("cairn"), "run", "--root", directory / f"r{port}",
                                "--job", f"two{port}", "--run-directory", directory / f"b{port}",
-                               "--nodes", "2", "--node-rank", "0", "--coordinator", f"[fd00::1]:{port}", "--host", host, "--", "true"],
+                               "--nodes", "2", "--node-rank", "0",
+                               "--coordinator", f"[fd00::1]:{port}", "--host", host, "--", "true"],
                               env=os.environ | {"CAIRN_TOKEN_FILE": str(token)}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 finally:
