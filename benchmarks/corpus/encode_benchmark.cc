@@ -5,12 +5,11 @@
 //
 // The text is cut into documents, and those into six parts. It prints a line of JSON with CPU seconds of all threads:
 //   first: of a new encoder for the whole text
-//   unseen: of an encoder that has seen the first part, for the other five, in each once, as a server that meets new text
-//   again: of an encoder that has seen all of the text
-//   split: of the pre-tokenizer alone, if its rule is named
+//   unseen: of an encoder that has seen the first part, for the other five, in each once, as a server that meets new
+//   text again: of an encoder that has seen all of the text split: of the pre-tokenizer alone, if its rule is named
 //   copy: of copying the text
-// --ids writes the ids of all documents, 32 bits each. With several threads each takes the next document. --profile does
-// little but what one figure measures, so that a profiler sees only that.
+// --ids writes the ids of all documents, 32 bits each. With several threads each takes the next document. --profile
+// does little but what one figure measures, so that a profiler sees only that.
 #include <sys/resource.h>
 
 #include <algorithm>

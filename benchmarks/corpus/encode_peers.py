@@ -10,8 +10,8 @@ It follows huggingface/tokbench: documents of 10 KiB, loading does not count, id
 The peers get all documents of a part in one call, which costs them no Python for each. "first" is a new encoder's first
 pass, and "again" one over text that it has seen. Tokenizers are trained on the texts' NAME.train.txt.
 
---peer NAME=PYTHON says which Python has a peer; NAME is gigatoken or tokenizers. Llama 2's kind is trained by the Python
-that runs this, which needs tokenizers 0.x for that (1.0 only encodes).
+--peer NAME=PYTHON says which Python has a peer; NAME is gigatoken or tokenizers. The Python that runs this
+trains Llama 2's kind, for which it needs tokenizers 0.x (1.0 only encodes).
 """
 import argparse
 import hashlib

@@ -140,7 +140,8 @@ void BpeModel::MakeTable() {
   std::vector<MergeTable::Merge> merges;
   for (const MergeSlot& slot : merges_) {
     if (slot.rank == kNone) continue;
-    merges.push_back({static_cast<uint32_t>(slot.pair >> 32), static_cast<uint32_t>(slot.pair), slot.rank, slot.result});
+    merges.push_back(
+        {static_cast<uint32_t>(slot.pair >> 32), static_cast<uint32_t>(slot.pair), slot.rank, slot.result});
     for (const uint32_t id : {merges.back().left, merges.back().right, slot.result}) most_id = std::max(most_id, id);
   }
   table_ = MergeTable(merges, most_id);

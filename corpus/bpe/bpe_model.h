@@ -69,12 +69,12 @@ class BpeModel {
     }
   }
 
-  // Finds a piece of `word` from `from` on that no merge can join with what follows, and returns its end. Both sides can
-  // then be encoded on their own. If no such place is known, it returns the end of the word, which it always does if
-  // whole words or unknown bytes are treated apart. In words of bytes, it looks only at places between characters beyond
-  // ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of characters it looks at
-  // each place but those inside of what are words elsewhere: between letters or numbers of ASCII, and before characters
-  // of two bytes.
+  // Finds a piece of `word` from `from` on that no merge can join with what follows, and returns its end. Both sides
+  // can then be encoded on their own. If no such place is known, it returns the end of the word, which it always does
+  // if whole words or unknown bytes are treated apart. In words of bytes, it looks only at places between characters
+  // beyond ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of characters it
+  // looks at each place but those inside of what are words elsewhere: between letters or numbers of ASCII, and before
+  // characters of two bytes.
   size_t PieceEnd(std::string_view word, size_t from) const;
 
   struct Scratch {
@@ -121,7 +121,8 @@ class BpeModel {
   void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
   bool IsPlaceForCut(uint8_t before, uint8_t behind) const;
   bool CanCutCharacters() const;
-  // Puts the symbols of a word down. Returns false if the word has too many of them, or is whole: EncodeApart() does it.
+  // Puts the symbols of a word down. Returns false if the word has too many of them, or is whole: EncodeApart() does
+  // it.
   bool Begin(std::string_view word, Scratch& scratch, ShortWord& symbols) const;
   void EncodeApart(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
   void MergeLong(Scratch& scratch) const;
@@ -134,7 +135,8 @@ class BpeModel {
   // of this size stays in the second-level cache.
   std::vector<uint64_t> filter_;
   MergeTable table_;  // of the same merges, for words of few symbols
-  // What table_ finds for two bytes, with which every word begins, by left << 8 | right. Empty if some byte is no token.
+  // What table_ finds for two bytes, with which every word begins, by left << 8 | right. Empty if some byte is no
+  // token.
   std::vector<uint64_t> byte_merges_;
   // Whether words may be cut between two bytes, by left << 8 | right. Empty if they may not be cut at all.
   enum class Cut : uint8_t { kNever, kAlways, kAsk };

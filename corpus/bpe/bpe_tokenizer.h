@@ -24,8 +24,8 @@ class BpeTokenizer final : public Tokenizer {
     Pretokenizer pretokenizer;
     bool add_prefix_space = false;  // puts a blank before each text that does not begin with one
     uint32_t vocab_size = 0;        // larger than every id
-    // Returns the normal form of a text: the text itself, or what it wrote to `room`. Without it text is taken as it is;
-    // with it, what is no UTF-8 is read as U+FFFD. Thread-safe.
+    // Returns the normal form of a text: the text itself, or what it wrote to `room`. Without it text is taken as it
+    // is; with it, what is no UTF-8 is read as U+FFFD. Thread-safe.
     std::function<std::string_view(std::string_view text, std::string& room)> normalize = nullptr;
   };
 

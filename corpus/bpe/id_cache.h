@@ -66,9 +66,10 @@ class IdCache {
   explicit IdCache(const WholeWords& whole) : whole_(whole) {}
 
   // Appends the ids of words. words.Next(word) gives the next one, or returns false if there is none; it is not called
-  // again then. `Words` should be cheap to copy. Calls encode(words, made) with the words that it does not know, which must append their ids to `made`, one
-  // word after the other; if that returns false, it could not encode the next one, and the words from that on are left
-  // out and this returns false too. Memory from each word up to `limit` may be read.
+  // again then. `Words` should be cheap to copy. Calls encode(words, made) with the words that it does not know, which
+  // must append their ids to `made`, one word after the other; if that returns false, it could not encode the next one,
+  // and the words from that on are left out and this returns false too. Memory from each word up to `limit` may be
+  // read.
   template <typename Words, typename EncodeWords>
   bool Encode(Words words, const char* limit, std::vector<uint32_t>& ids, EncodeWords&& encode) {
     Output output{ids, ids.size()};
@@ -213,9 +214,9 @@ class IdCache {
     size_t count = 0;
     for (const NewWord& what : new_) {
       const size_t size = what.word.size();
-      const std::optional<uint32_t> id =
-          size <= kShortBytes ? whole_.Find(MakeShortKey(what.word.data(), size, limit), what.hash)
-                              : whole_.Find(MakeMiddleKey(what.word.data(), size, limit), what.hash);
+      const std::optional<uint32_t> id = size <= kShortBytes
+                                             ? whole_.Find(MakeShortKey(what.word.data(), size, limit), what.hash)
+                                             : whole_.Find(MakeMiddleKey(what.word.data(), size, limit), what.hash);
       if (id) {
         what.known->ids[0] = *id;
         what.known->count = 1;
@@ -237,7 +238,8 @@ class IdCache {
   void Fill(const NewWord& what, std::span<const uint32_t> ids) {
     WordIds& known = *what.known;
     const size_t few = std::min(ids.size(), WordIds::kFew);
-    const size_t room = what.word.size() <= kShortBytes ? WordIds::kFew : WordIds::kFew + std::size(LongerWordIds{}.more);
+    const size_t room =
+        what.word.size() <= kShortBytes ? WordIds::kFew : WordIds::kFew + std::size(LongerWordIds{}.more);
     if (ids.empty() || ids.size() > room) {
       known.ids[0] = static_cast<uint32_t>(many_.size());
       known.ids[1] = static_cast<uint32_t>(ids.size());

@@ -14,8 +14,11 @@ int BitsOf(uint64_t number) { return static_cast<int>(std::bit_width(number)); }
 
 MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
   // Lines that are half full on average: few have more pairs than slots.
-  size_t lines = merges.size() / 4 + 1;
-  while (!Fill(merges, most_id, lines)) lines *= 2;
+  const size_t least = merges.size() / 4 + 1;
+  for (size_t lines = least; lines <= 8 * least; lines *= 2) {
+    if (Fill(merges, most_id, lines)) return;
+  }
+  lines_.clear();  // only of merges that are made up so that their hashes meet
 }
 
 bool MergeTable::Fill(const std::vector<Merge>& merges, uint32_t most_id, size_t lines) {

@@ -131,8 +131,8 @@ absl::Status ReadPretokenizer(json::element value, const std::string& name, Toke
   return Unsupported(name, absl::StrCat("the pre-tokenizer Sequence [", list, "]"));
 }
 
-absl::Status ReadNormalizer(json::element value, const std::string& name,
-                            std::span<const std::string_view> normalizers, TokenizerFile& file) {
+absl::Status ReadNormalizer(json::element value, const std::string& name, std::span<const std::string_view> normalizers,
+                            TokenizerFile& file) {
   const JsonReader reader{name};
   json::object object;
   if (value.get(object)) return absl::OkStatus();

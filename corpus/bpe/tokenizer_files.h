@@ -19,7 +19,7 @@ struct TokenizerFile {
   std::vector<std::pair<std::string, uint32_t>> vocab;      // text as in the file, id
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
   std::vector<AddedToken> added;
-  std::string pattern;  // the pre-tokenizer's
+  std::string pattern;     // the pre-tokenizer's
   std::string normalizer;  // the type of the normalizer; empty if there is none
   bool add_prefix_space = false;
   bool ignore_merges = false;

@@ -169,10 +169,8 @@ absl::Status RefuseCutsAndFills(const JsonReader& reader, json::object object) {
 }
 
 // The normal forms of text, by the names of their normalizers.
-constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
-                                                              {"NFD", NormalForm::kNfd},
-                                                              {"NFKC", NormalForm::kNfkc},
-                                                              {"NFKD", NormalForm::kNfkd}};
+constexpr std::pair<std::string_view, NormalForm> kForms[] = {
+    {"NFC", NormalForm::kNfc}, {"NFD", NormalForm::kNfd}, {"NFKC", NormalForm::kNfkc}, {"NFKD", NormalForm::kNfkd}};
 
 // Byte-level BPE of text in a normal form is encoded as other byte-level BPE is. UNIMPLEMENTED (UNSUPPORTED): it is
 // something else. Else as BuildTokenizer.

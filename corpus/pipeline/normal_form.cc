@@ -68,9 +68,8 @@ class PlainCharacters {
 };
 
 const PlainCharacters& Plain(NormalForm form) {
-  static const auto* const all =
-      new std::vector<PlainCharacters>{PlainCharacters("NFC_QC"), PlainCharacters("NFD_QC"),
-                                       PlainCharacters("NFKC_QC"), PlainCharacters("NFKD_QC")};
+  static const auto* const all = new std::vector<PlainCharacters>{
+      PlainCharacters("NFC_QC"), PlainCharacters("NFD_QC"), PlainCharacters("NFKC_QC"), PlainCharacters("NFKD_QC")};
   return (*all)[static_cast<size_t>(form)];
 }
 
