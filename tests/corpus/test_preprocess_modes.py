@@ -88,6 +88,17 @@ def test_a_text_has_one_mode_and_an_empty_one_none(tmp_path):
     assert pair(tmp_path / "ours_text_document") == pair(tmp_path / "theirs")
 
 
+def test_a_sequence_without_tokens_is_left_out_with_its_mode(tmp_path):
+    (tmp_path / "text").write_text("a")
+    subprocess.run([CAIRN, "corpus", "bpe", "train", tmp_path / "text", "--vocab-size", "256", "--output",
+                    tmp_path / "bytes"], check=True)
+    source = write_jsonl(tmp_path / "in.jsonl", [{"text": ["a", "", "b"], "modes": [1, 2, 3]}])
+    cairn_preprocess("--input", source, "--output-prefix", tmp_path / "ours", "--tokenizer-type",
+                     "HuggingFaceTokenizer", "--tokenizer-model", tmp_path / "bytes", "--modes-key", "modes")
+    build(tmp_path / "theirs", [([[ord("a")], [ord("b")]], [1, 3])])
+    assert pair(tmp_path / "ours_text_document") == pair(tmp_path / "theirs")
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     source = write_jsonl(tmp_path / "in.jsonl", [
         {"text": "5", "modes": [1]}, {"text": ["5", "6"], "modes": [1]}, {"text": "5"}, {"text": "5", "modes": [200]}])
