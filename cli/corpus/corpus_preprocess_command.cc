@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/corpus/engine_run.h"
@@ -116,6 +117,9 @@ void Print(const CommandContext& context, const corpus::PreprocessOptions& optio
 }
 
 absl::Status CheckFlagsOfTypes(const Arguments& given) {
+  // Of a type that does not exist, that is what is said.
+  const std::vector<std::string_view> types = absl::StrSplit(corpus::kTokenizerTypes, ", ");
+  if (std::ranges::find(types, given.tokenizer.type) == types.end()) return absl::OkStatus();
   for (const FlagOfTypes& flag : given.of_types) {
     if (!flag.argument.given() || std::ranges::find(flag.types, given.tokenizer.type) != flag.types.end()) continue;
     return MakeError(Reason::kBadRequest,

@@ -32,7 +32,7 @@ class PairEncoder final : public SampleEncoder {
   }
 
   absl::Status Encode(std::string_view line, Sample& sample) override {
-    CAIRN_RETURN_IF_ERROR(parser_.Parse(line));
+    if (const absl::Status parsed = parser_.Parse(line); !parsed.ok()) return WithPairAdvice(parsed);
     std::array<std::string_view, 2> texts;
     for (size_t i = 0; i < texts.size(); ++i) {
       const FieldValue& value = parser_.values()[i];
@@ -66,6 +66,14 @@ class PairEncoder final : public SampleEncoder {
   }
 
  private:
+  // The parser's advice names a flag that packs do not have.
+  static absl::Status WithPairAdvice(const absl::Status& error) {
+    if (!HasReason(error, Reason::kBadJsonLine) || MetadataOf(error)["next"].empty()) return error;
+    return MakeError(Reason::kBadJsonLine, error.message(),
+                     {{"next",
+                       "Name the keys that the lines have by --prompt-key and --answer-key, or give --chat if they have "
+                       "messages."}});
+  }
   absl::Status EncodeText(std::string_view text, const std::string& key, std::vector<uint32_t>& ids) {
     const absl::Status status = encoder_->Encode(text, ids);
     if (status.ok()) return status;

@@ -188,8 +188,12 @@ absl::Status TokenPlaces::Find(std::string_view text, std::span<const uint32_t> 
   size_t at = 0;
   bool begins_piece = true;
   const auto lost = [&] {
-    return MakeError(Reason::kBadJsonLine, absl::StrCat("the tokenizer has changed the text from byte ", at,
-                                                        " on, so its answers are not found in the tokens"));
+    return MakeError(Reason::kBadJsonLine,
+                     absl::StrCat("the tokenizer has changed the text from byte ", at,
+                                  " on, so its answers are not found in the tokens"),
+                     {{"next",
+                       "Bring the text into the normal form of the tokenizer before (usually NFC), or leave such lines "
+                       "out by --skip-bad-lines."}});
   };
   for (const uint32_t id : ids) {
     ByteRange place;
