@@ -13,7 +13,8 @@ std::optional<std::vector<const v1::Copy*>> PlainCopies(const v1::ReadPlan& plan
   const auto before = [](const v1::Copy& copy, std::pair<uint32_t, uint32_t> place) {
     return std::pair(copy.round(), copy.source_rank()) < place;
   };
-  const auto first = std::lower_bound(plan.copies().begin(), plan.copies().end(), std::pair(round, plan.rank()), before);
+  const auto first =
+      std::lower_bound(plan.copies().begin(), plan.copies().end(), std::pair(round, plan.rank()), before);
   for (auto at = first; at != plan.copies().end(); ++at) {
     const v1::Copy& copy = *at;
     if (copy.source_rank() != plan.rank() || copy.round() != round) break;

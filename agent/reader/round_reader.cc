@@ -26,8 +26,7 @@ constexpr uint64_t kCachedPartBytes = uint64_t{256} << 10;
 }  // namespace
 
 struct RoundReader::File {
-  File(const v1::ReadFile& file, std::string full_path)
-      : plan(file), path(std::move(full_path)), header(file, path) {}
+  File(const v1::ReadFile& file, std::string full_path) : plan(file), path(std::move(full_path)), header(file, path) {}
 
   const v1::ReadFile& plan;
   const std::string path;  // for messages
@@ -213,7 +212,8 @@ absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, u
     CAIRN_RETURN_IF_ERROR(ReadFrom(file, item_begin + until, end - until, rest.data()));
     whole = ExtendCrc32c(whole, rest.data(), end - until);
   }
-  if (whole != expected->blocks[block]) return file.header.Mismatch(item, item_begin + begin, whole, expected->blocks[block]);
+  if (whole != expected->blocks[block])
+    return file.header.Mismatch(item, item_begin + begin, whole, expected->blocks[block]);
   return absl::OkStatus();
 }
 

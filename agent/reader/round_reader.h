@@ -37,8 +37,8 @@ struct RoundReaderOptions {
 struct LentPieces {
   // Where the pieces of a file are read.
   struct Source {
-    uint32_t file = 0;       // as in Read
-    bool in_slab = false;    // in this agent's slab, where the file begins at `begin`; else in the file itself
+    uint32_t file = 0;     // as in Read
+    bool in_slab = false;  // in this agent's slab, where the file begins at `begin`; else in the file itself
     uint64_t begin = 0;
   };
   std::vector<RoundPiece> pieces;

@@ -14,7 +14,10 @@
 namespace cairn {
 
 RankLoad::RankLoad(const v1::BeginLoadRequest& request, RankLayoutPtr layout, RankLayoutPtr source, KeptSavePtr kept)
-    : layout_(std::move(layout)), source_layout_(std::move(source)), kept_(std::move(kept)), reads_pieces_(request.reads_pieces()) {
+    : layout_(std::move(layout)),
+      source_layout_(std::move(source)),
+      kept_(std::move(kept)),
+      reads_pieces_(request.reads_pieces()) {
   begun_.set_number(request.number());
   begun_.set_trainer_incarnation(request.trainer_incarnation());
   if (request.has_step()) begun_.set_step(request.step());

@@ -169,8 +169,8 @@ absl::Status FakeTrainer::ReadPieces(const v1::LoadBatch& batch, std::vector<std
                                      v1::ReadBatch& read) {
   std::vector<UniqueFd> files;
   for (const v1::PieceFile& file : batch.files()) {
-    CAIRN_ASSIGN_OR_RETURN(files.emplace_back(), ReceiveDescriptor(file.file().descriptor_socket(),
-                                                                   file.file().descriptor_id(), geteuid()));
+    CAIRN_ASSIGN_OR_RETURN(files.emplace_back(),
+                           ReceiveDescriptor(file.file().descriptor_socket(), file.file().descriptor_id(), geteuid()));
   }
   read.set_batch(batch.batch());
   pieces_ += static_cast<uint64_t>(batch.pieces_size());

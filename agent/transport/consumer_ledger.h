@@ -43,8 +43,8 @@ class ConsumerLedger {
   // batch.
   uint64_t AddMapped(size_t source, uint32_t round, v1::LoadBatch batch);
 
-  // Makes a round that came into one batch of pieces, which the trainer reads itself. It stays to come until the trainer
-  // has read it right. Until then the ledger keeps the round's copies.
+  // Makes a round that came into one batch of pieces, which the trainer reads itself. It stays to come until the
+  // trainer has read it right. Until then the ledger keeps the round's copies.
   void AddLent(size_t source, uint32_t round, v1::LoadBatch batch, std::vector<v1::Copy> copies);
   // Takes what the trainer says of a batch of pieces. Returns where it came from; nothing if the number is not that of
   // such a batch, or if the trainer has said it before.

@@ -389,9 +389,9 @@ void LoadConsumer::ReleaseAll() {
     for (const uint64_t batch : ledger_.DropReady()) TakeBack(batch, sources);
   }
   if (unread > 0) {
-    return Fail(MakeError(Reason::kBadRequest, absl::StrCat("the trainer of rank ", options_.rank,
-                                                            " ends a load of which it has not read ", unread,
-                                                            " batches of pieces")));
+    return Fail(MakeError(Reason::kBadRequest,
+                          absl::StrCat("the trainer of rank ", options_.rank, " ends a load of which it has not read ",
+                                       unread, " batches of pieces")));
   }
   SendReleases(sources);
   if (options_.on_released) options_.on_released();

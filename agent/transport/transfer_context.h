@@ -39,8 +39,7 @@ struct TransferContext {
   MemoryOffers ReadOnlyOffers() const {
     return {.offer = [&socket = descriptors](
                          std::shared_ptr<SharedMemory> memory) { return socket.Offer(std::move(memory), true); },
-            .offer_descriptor = [&socket = descriptors](
-                                    UniqueFd fd) { return socket.OfferDescriptor(std::move(fd)); },
+            .offer_descriptor = [&socket = descriptors](UniqueFd fd) { return socket.OfferDescriptor(std::move(fd)); },
             .withdraw = [&socket = descriptors](uint64_t id) { socket.Withdraw(id); }};
   }
 };

@@ -7,9 +7,9 @@
 
 namespace cairn {
 
-// Returns a descriptor of the same file that can only be read from. It has flags and a position of its own, so it can be
-// given to another process. Works for files without a name, such as memory. UNAVAILABLE (STORAGE_ERROR): the process has
-// no descriptor left, or /proc is not mounted.
+// Returns a descriptor of the same file that can only be read from. It has flags and a position of its own, so it can
+// be given to another process. Works for files without a name, such as memory. UNAVAILABLE (STORAGE_ERROR): the process
+// has no descriptor left, or /proc is not mounted.
 absl::StatusOr<UniqueFd> OpenAgainToRead(int fd);
 
 }  // namespace cairn

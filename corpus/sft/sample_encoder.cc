@@ -69,10 +69,11 @@ class PairEncoder final : public SampleEncoder {
   // The parser's advice names a flag that packs do not have.
   static absl::Status WithPairAdvice(const absl::Status& error) {
     if (!HasReason(error, Reason::kBadJsonLine) || MetadataOf(error)["next"].empty()) return error;
-    return MakeError(Reason::kBadJsonLine, error.message(),
-                     {{"next",
-                       "Name the keys that the lines have by --prompt-key and --answer-key, or give --chat if they have "
-                       "messages."}});
+    return MakeError(
+        Reason::kBadJsonLine, error.message(),
+        {{"next",
+          "Name the keys that the lines have by --prompt-key and --answer-key, or give --chat if they have "
+          "messages."}});
   }
   absl::Status EncodeText(std::string_view text, const std::string& key, std::vector<uint32_t>& ids) {
     const absl::Status status = encoder_->Encode(text, ids);

@@ -17,15 +17,16 @@ constexpr int64_t kCachedPartBytes = int64_t{256} << 10;
 constexpr int64_t kEndOfFile = -1;
 
 bool Inside(const CairnPiece& piece) {
-  return piece.bytes >= 0 && piece.offset >= 0 && piece.target_offset >= 0 && piece.target_offset <= piece.target_bytes &&
-         piece.bytes <= piece.target_bytes - piece.target_offset;
+  return piece.bytes >= 0 && piece.offset >= 0 && piece.target_offset >= 0 &&
+         piece.target_offset <= piece.target_bytes && piece.bytes <= piece.target_bytes - piece.target_offset;
 }
 
 // Returns 0, or why the bytes could not be read.
 int64_t ReadFully(const CairnPiece& piece, char* to, int64_t bytes, int64_t offset) {
   while (bytes > 0) {
     const iovec part = {to, static_cast<size_t>(bytes)};
-    const ssize_t got = preadv2(static_cast<int>(piece.descriptor), &part, 1, offset, piece.may_wait != 0 ? RWF_NOWAIT : 0);
+    const ssize_t got =
+        preadv2(static_cast<int>(piece.descriptor), &part, 1, offset, piece.may_wait != 0 ? RWF_NOWAIT : 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno;
     if (got == 0) return kEndOfFile;

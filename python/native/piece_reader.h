@@ -18,10 +18,10 @@ struct CairnPiece {
 
 extern "C" {
 
-// Reads `count` pieces, whose targets do not overlap, with up to `threads` threads, and stores the CRC32C of each, which
-// is that of the bytes in the target. Returns -1 if all were read. Otherwise some targets may be overwritten; it returns
-// the index of a piece that was not read, and stores why in `error`: 0 if the piece would leave its target, in which
-// case nothing was read; an errno of the system; or -1 if the file ends before the piece does.
+// Reads `count` pieces, whose targets do not overlap, with up to `threads` threads, and stores the CRC32C of each,
+// which is that of the bytes in the target. Returns -1 if all were read. Otherwise some targets may be overwritten; it
+// returns the index of a piece that was not read, and stores why in `error`: 0 if the piece would leave its target, in
+// which case nothing was read; an errno of the system; or -1 if the file ends before the piece does.
 int64_t cairn_read_pieces(const CairnPiece* pieces, int64_t count, int64_t threads, uint32_t* checksums,
                           int64_t* error);
 
