@@ -178,8 +178,7 @@ bool IsAPart(const std::string& output, const std::string& input) {
   std::error_code error;
   const fs::path file = fs::canonical(input, error);
   if (error || !fs::is_regular_file(file, error)) return false;
-  return IsPartOf(output, file.filename().string()) &&
-         fs::equivalent(DirectoryOf(output), file.parent_path(), error);
+  return IsPartOf(output, file.filename().string()) && fs::equivalent(DirectoryOf(output), file.parent_path(), error);
 }
 
 absl::Status MakeDirectory(const std::string& path) {
