@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -23,6 +24,7 @@
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/output_compression.h"
 #include "corpus/io/output_place.h"
 #include "corpus/shuffle/shuffle.h"
 #include "corpus/shuffle/shuffle_parts.h"
@@ -100,8 +102,12 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
     options.split_bytes = static_cast<uint64_t>(bytes);
   }
   options.split_files = arguments.split_files;
-  if (arguments.compress == "gz") options.compression = corpus::Compression::kGzip;
-  if (arguments.compress == "zst") options.compression = corpus::Compression::kZstd;
+  if (arguments.engine.part.empty()) {  // its files are no text
+    std::optional<corpus::Compression> asked;
+    if (arguments.compress == "gz") asked = corpus::Compression::kGzip;
+    if (arguments.compress == "zst") asked = corpus::Compression::kZstd;
+    CAIRN_ASSIGN_OR_RETURN(options.compression, corpus::CompressionForOutput(arguments.output, asked));
+  }
   options.header_lines = arguments.header;
   CAIRN_ASSIGN_OR_RETURN(options.separator, ParseSeparator(arguments.separator));
   options.columns = arguments.columns;
@@ -260,7 +266,9 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   bytes.Excludes(files);
   Argument compress =
       command
-          .AddOption("--compress", arguments->compress, "How to compress the output. It is not compressed by default")
+          .AddOption("--compress", arguments->compress,
+                     "How to compress an output whose name has no ending, as -. Otherwise the ending decides: .gz and "
+                     ".zst compress, and a --compress that disagrees with it is refused")
           .OneOf({"gz", "zst"});
   command.AddOption(
       "--header", arguments->header,
@@ -290,7 +298,7 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   command.Footer(
       "Examples:\n"
       "  cairn corpus shuffle data.jsonl --output shuffled.jsonl --memory 8GiB --seed 42\n"
-      "  cairn corpus shuffle 'part-*.jsonl.zst' --output out.jsonl.zst --compress zst --split-files 64\n"
+      "  cairn corpus shuffle 'part-*.jsonl.zst' --output out.jsonl.zst --split-files 64\n"
       "  cairn corpus shuffle big/ --output out.txt --temp-dir /scratch --resume   # again after a kill\n"
       "  cairn corpus shuffle 's3://bucket/raw/*.jsonl.zst' --output s3://bucket/shuffled.jsonl --temp-dir /scratch\n"
       "The output gets its name when it is complete and a checksum shows that it has all the lines that were read.");

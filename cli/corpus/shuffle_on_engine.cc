@@ -98,7 +98,7 @@ absl::StatusOr<nlohmann::ordered_json> ScatterForEngine(const corpus::ShuffleOpt
 absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arguments,
                                                       const corpus::ShuffleOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const std::string work_parent, WorkParent(options));
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, corpus::ShuffleInputBytes(options.inputs));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, corpus::ShuffleInputBytes(options));
   CAIRN_ASSIGN_OR_RETURN(const auto run, EngineRun::Start(arguments, options.threads, options.output, work_parent));
   const uint32_t parts = run->PartsFor(bytes);
   const uint32_t buckets = std::min(parts, corpus::kMostBuckets);

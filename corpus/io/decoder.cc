@@ -36,6 +36,18 @@ absl::Status Damaged(const std::string& path, std::string_view what, uint64_t of
       {{"file", path}});
 }
 
+// Returns the error of a file that does not begin as its ending says, most often because it was never compressed.
+absl::Status NotCompressed(const std::string& path, std::string_view format) {
+  const size_t dot = path.rfind('.');
+  const std::string ending = dot == std::string::npos ? "" : path.substr(dot);
+  return MakeError(Reason::kInputUnreadable,
+                   absl::StrCat(path, " is not compressed: no ", std::string(format),
+                                " data begin there, though its name ends in ", ending),
+                   {{"file", path},
+                    {"next", absl::StrCat("Rename it without ", ending,
+                                          " if it is plain text, or with the ending of what it is.")}});
+}
+
 class GzipSource final : public ByteSource {
  public:
   GzipSource(std::string path, std::unique_ptr<ByteSource> raw)
@@ -61,6 +73,10 @@ class GzipSource final : public ByteSource {
         StartMember();
       }
       if (ended_ && state_->avail_in == 0 && between_) return 0;
+      if (!begun_ && state_->avail_in > 0) {
+        begun_ = true;
+        if (!BeginsAsGzip()) return NotCompressed(path_, "gzip");
+      }
       const bool input_was_empty = state_->avail_in == 0;
       const int result = isal_inflate(state_.get());
       if (result != ISAL_DECOMP_OK) {
@@ -102,6 +118,9 @@ class GzipSource final : public ByteSource {
     if (ended_ && read_ == 0) between_ = true;
     return absl::OkStatus();
   }
+  bool BeginsAsGzip() const {
+    return state_->next_in[0] == 0x1f && (state_->avail_in == 1 || state_->next_in[1] == 0x8b);
+  }
   uint64_t Offset() const { return read_ - state_->avail_in; }
 
   const std::string path_;
@@ -110,6 +129,7 @@ class GzipSource final : public ByteSource {
   std::unique_ptr<inflate_state> state_;
   uint64_t read_ = 0;
   bool started_ = false;
+  bool begun_ = false;    // the file's first bytes have been looked at
   bool between_ = false;  // between two members
   bool padded_ = false;
   bool ended_ = false;
@@ -138,8 +158,10 @@ class ZstdSource final : public ByteSource {
         if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
           return WindowTooLarge(path_, max_window_);
         }
+        if (!begun_ && ZSTD_getErrorCode(result) == ZSTD_error_prefix_unknown) return NotCompressed(path_, "zstd");
         return Damaged(path_, ZSTD_getErrorName(result), read_ - (in_.size - in_.pos));
       }
+      begun_ = true;
       frame_complete_ = result == 0;
       if (ended_ && !frame_complete_ && out.pos == 0) return Damaged(path_, "it ends inside a zstd frame", read_);
     }
@@ -159,6 +181,7 @@ class ZstdSource final : public ByteSource {
   std::unique_ptr<ZSTD_DCtx, FreeContext> context_{ZSTD_createDCtx()};
   ZSTD_inBuffer in_{nullptr, 0, 0};
   uint64_t read_ = 0;
+  bool begun_ = false;
   bool frame_complete_ = true;
   bool ended_ = false;
 };
@@ -215,7 +238,7 @@ class XzSource final : public ByteSource {
       case xz::kNoProgress:
         return Damaged(path_, "it ends inside an xz stream", offset);
       default:
-        return Damaged(path_, result == xz::kNotXz ? "no xz stream begins" : "no valid xz data", offset);
+        return result == xz::kNotXz ? NotCompressed(path_, "xz") : Damaged(path_, "no valid xz data", offset);
     }
   }
 

@@ -168,6 +168,19 @@ std::string Fingerprint(const ShuffleJob& job, const std::string& header) {
   return DigestHex(digester.Finish());
 }
 
+// Returns whether `input` has, behind its links, the name of a part of `output`.
+bool IsAPart(const std::string& output, const std::string& input) {
+  if (const ObjectStores* const stores = StoresOf(output)) {
+    const std::string part = StoresOf(input) == nullptr ? "" : stores->NameOf(input).value_or("");
+    const size_t name = part.rfind('/') + 1;  // npos + 1 is 0
+    return part.substr(0, name) == output.substr(0, output.rfind('/') + 1) && IsPartOf(output, part.substr(name));
+  }
+  std::error_code error;
+  const fs::path file = fs::canonical(input, error);
+  if (error || !fs::is_regular_file(file, error)) return false;
+  return IsPartOf(output, file.filename().string()) && fs::equivalent(DirectoryOf(output), file.parent_path(), error);
+}
+
 absl::Status MakeDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
   return OutputError("create", path, errno);
@@ -231,6 +244,23 @@ absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
   return place;
 }
 
+absl::Status CheckOutputIsNoInput(const ShuffleOptions& options, const OutputPlace& place,
+                                  const std::vector<InputFile>& inputs) {
+  if (place.stream) return absl::OkStatus();
+  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
+  for (const InputFile& input : inputs) {
+    if (splits ? !IsAPart(place.path, input.path) : CheckIsNoInput(place.path, input.path).ok()) continue;
+    return MakeError(Reason::kBadRequest,
+                     splits ? absl::StrCat("the input ", input.path, " has the name of a part of the output ",
+                                           options.output, ", so it is among the inputs")
+                            : absl::StrCat("the output ", options.output, " is among the inputs"),
+                     {{"file", input.path},
+                      {"next", absl::StrCat("Give --output another name, outside of the inputs' directory; if ",
+                                            input.path, " is an earlier output and no input, move it out first.")}});
+  }
+  return absl::OkStatus();
+}
+
 ShuffleOutputOptions OutputOptionsFor(const ShuffleOptions& options, const OutputPlace& place,
                                       const std::string& header, const std::atomic<bool>& stop) {
   ShuffleOutputOptions output;
@@ -267,6 +297,7 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   if (options.temp_dir.empty()) job.options.temp_dir = ScratchDirectoryFor(place.path);
 
   CAIRN_ASSIGN_OR_RETURN(job.inputs, ListInputs(options.inputs));
+  CAIRN_RETURN_IF_ERROR(CheckOutputIsNoInput(options, place, job.inputs));
   CAIRN_RETURN_IF_ERROR(CheckColumns(job.inputs, options.columns));
   for (const InputFile& input : job.inputs) {
     if (input.rereadable) continue;

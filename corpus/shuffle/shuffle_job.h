@@ -43,6 +43,11 @@ absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_opt
 // Finds the output, and refuses what does not fit together. BAD_REQUEST; UNSUPPORTED; as FindOutputPlace.
 absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options);
 
+// Refuses an output, or a name that a part may take, that is among the inputs: the next run would read it again, and
+// what it replaces would be lost. `place` is that of FindShuffleOutput. BAD_REQUEST.
+absl::Status CheckOutputIsNoInput(const ShuffleOptions& options, const OutputPlace& place,
+                                  const std::vector<InputFile>& inputs);
+
 // Returns how the output is written. `stop` must outlive it.
 ShuffleOutputOptions OutputOptionsFor(const ShuffleOptions& options, const OutputPlace& place,
                                       const std::string& header, const std::atomic<bool>& stop);

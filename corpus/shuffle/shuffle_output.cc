@@ -37,20 +37,19 @@ size_t NumberPlace(const std::string& path) {
   return stem_end == name ? path.size() : stem_end;
 }
 
-// Returns whether `name` is that of some part of `path`.
+}  // namespace
+
+std::string PartPath(const std::string& path, uint64_t part) {
+  const size_t place = NumberPlace(path);
+  return absl::StrCat(path.substr(0, place), absl::StrFormat("-%05d", part), path.substr(place));
+}
+
 bool IsPartOf(const std::string& path, std::string_view name) {
   const size_t place = NumberPlace(path), begin = path.rfind('/') + 1;  // npos + 1 is 0
   const std::string stem = path.substr(begin, place - begin) + "-", ending = path.substr(place);
   if (name.size() < stem.size() + 5 + ending.size() || !name.starts_with(stem) || !name.ends_with(ending)) return false;
   const std::string_view number = name.substr(stem.size(), name.size() - stem.size() - ending.size());
   return number.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
-}  // namespace
-
-std::string PartPath(const std::string& path, uint64_t part) {
-  const size_t place = NumberPlace(path);
-  return absl::StrCat(path.substr(0, place), absl::StrFormat("-%05d", part), path.substr(place));
 }
 
 ShuffleOutput::ShuffleOutput(ShuffleOutputOptions options) : options_(std::move(options)) {}

@@ -49,6 +49,9 @@ struct ShuffleOutputOptions {
 // at.
 std::string PartPath(const std::string& path, uint64_t part);
 
+// Returns whether `name`, without a directory, is that of some part of `path`.
+bool IsPartOf(const std::string& path, std::string_view name);
+
 // Only one thread may use it. Until Commit has succeeded, nothing stands under the output's name. The destructor
 // removes the hidden files unless Keep was called. Errors: NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, INTERRUPTED.
 class ShuffleOutput {

@@ -116,8 +116,10 @@ absl::StatusOr<std::vector<InputRange>> RangesOf(const std::vector<InputFile>& i
 
 KeyRange KeysOfBucket(InputPart bucket) { return KeyRange().Part(bucket.number - 1, bucket.of); }
 
-absl::StatusOr<uint64_t> ShuffleInputBytes(const std::vector<std::string>& arguments) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<InputFile> inputs, ListInputs(arguments));
+absl::StatusOr<uint64_t> ShuffleInputBytes(const ShuffleOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<InputFile> inputs, ListInputs(options.inputs));
+  CAIRN_RETURN_IF_ERROR(CheckOutputIsNoInput(options, place, inputs));
   uint64_t bytes = 0;
   for (const InputFile& input : inputs) {
     if (!input.rereadable) {

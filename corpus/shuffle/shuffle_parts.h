@@ -25,8 +25,9 @@ struct ScatteredPart {
   std::vector<LineMultiset> lines;  // by bucket
   std::string all;                  // PartOfInputs::all
 };
-// Returns how many bytes the inputs have on disk. BAD_REQUEST: one can be read only once; as ListInputs.
-absl::StatusOr<uint64_t> ShuffleInputBytes(const std::vector<std::string>& inputs);
+// Returns how many bytes the inputs have on disk. BAD_REQUEST: one can be read only once, or is the output; as
+// ListInputs and FindOutputPlace.
+absl::StatusOr<uint64_t> ShuffleInputBytes(const ShuffleOptions& options);
 
 // Reads a part of options.inputs, and makes the files options.output-00001 and so on, one for each bucket. Takes
 // about a quarter of options.memory, or 128 KiB for each bucket if that is more. Errors of Shuffle; BAD_REQUEST: there

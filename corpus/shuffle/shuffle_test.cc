@@ -423,6 +423,46 @@ TEST_F(ShuffleTest, Shuffle_Errors_LeaveNothing) {
   EXPECT_FALSE(std::filesystem::exists(Path("out")));
 }
 
+TEST_F(ShuffleTest, Shuffle_OutputIsAmongTheInputs_IsRefusedAndUntouched) {
+  WriteAll(Path("a.jsonl"), "1\n2\n");
+  WriteAll(Path("b.jsonl"), "3\n");
+  std::filesystem::create_symlink("b.jsonl", Path("link"));
+  for (const std::string output : {"b.jsonl", "link"}) {
+    ShuffleOptions options = Options("");  // the directory
+    options.output = Path(output);
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(output + " is among the inputs"));
+    EXPECT_EQ(ReadAll(Path("b.jsonl")), "3\n");
+  }
+  ShuffleOptions options = Options("");
+  options.output = Path("new.jsonl");  // a new name beside the inputs is none of them
+  EXPECT_TRUE(Shuffle(options, stop_, nullptr).ok());
+  EXPECT_FALSE(Shuffle(options, stop_, nullptr).ok());
+}
+
+TEST_F(ShuffleTest, Shuffle_PartIsAmongTheInputs_IsRefusedAndUntouched) {
+  std::filesystem::create_directory(Path("in"));
+  WriteAll(Path("in/a-00003.jsonl"), "1\n2\n");
+  std::filesystem::create_symlink(Path("in/a-00003.jsonl"), Path("link"));
+  for (const std::string input : {"in", "in/../in/a-00003.jsonl", "link"}) {
+    ShuffleOptions options = Options(input);
+    options.output = Path("in/a.jsonl");
+    options.split_lines = 1;
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("is among the inputs"));
+    EXPECT_THAT(MetadataOf(status)["next"], testing::HasSubstr("Give --output another name"));
+    EXPECT_EQ(ReadAll(Path("in/a-00003.jsonl")), "1\n2\n");
+  }
+  ShuffleOptions options = Options("in");
+  options.split_lines = 1;
+  for (const std::string output : {"in/b.jsonl", "in/a.txt", "a.jsonl"}) {
+    options.output = Path(output);
+    EXPECT_TRUE(Shuffle(options, stop_, nullptr).ok()) << output;
+  }
+}
+
 TEST(PartPathTest, PartPath_FileWithEndings_NumberStandsBeforeThem) {
   EXPECT_EQ(PartPath("d/a.jsonl.gz", 3), "d/a-00003.jsonl.gz");
   EXPECT_EQ(PartPath("d.x/a", 12), "d.x/a-00012");
@@ -506,6 +546,22 @@ TEST_F(ShuffleTest, Objects_OlderPartsGoFromTheLastOneDownAndNewOnesComeInOrder)
                                                      "-s3://bucket/out-00001.txt", "-s3://bucket/out-00000.txt",
                                                      "+s3://bucket/out-00000.txt", "+s3://bucket/out-00001.txt"));
   EXPECT_EQ(stores.unfinished(), 0);
+}
+
+TEST_F(ShuffleTest, Objects_OutputOrPartIsAmongTheInputs_IsRefused) {
+  MemoryStores stores;
+  stores.Put("s3://bucket/in/a-00001.txt", ManyLines(10));
+  for (const uint64_t files : {0, 3}) {
+    ShuffleOptions options = Options("");
+    options.inputs = {"s3://bucket/in/"};
+    options.split_files = files;
+    options.output = files == 0 ? "s3://bucket/in/a-00001.txt" : "s3://bucket/in/a.txt";
+    const absl::Status status = Shuffle(options, stop_, nullptr).status();
+    EXPECT_TRUE(HasReason(status, Reason::kBadRequest)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("is among the inputs"));
+    options.output = "s3://bucket/a.txt";  // another directory
+    EXPECT_TRUE(Shuffle(options, stop_, nullptr).ok());
+  }
 }
 
 TEST_F(ShuffleTest, Objects_AFailureLeavesNoneAndKeepsOlderOnes) {

@@ -239,6 +239,67 @@ def test_splits(tmp_path):
         assert report["outputs"][0].endswith(f"{name}-00000.txt")
 
 
+def test_the_ending_of_the_output_decides(tmp_path):
+    text = b"".join(b"line %d\n" % i for i in range(1000))
+    (tmp_path / "in").write_bytes(text)
+    shuffle(tmp_path / "in", "--output", tmp_path / "plain.jsonl")
+    expected = (tmp_path / "plain.jsonl").read_bytes()
+    for name, more, expand in (("o.jsonl.gz", [], ["gzip", "-dc"]), ("o.jsonl.zst", [], ["zstd", "-dcq"]),
+                               ("o.gz", ["--compress", "gz"], ["gzip", "-dc"]),
+                               ("o", ["--compress", "zst"], ["zstd", "-dcq"]),
+                               ("p.jsonl.gz", ["--split-files", 3], ["gzip", "-dc"])):
+        report = json.loads(shuffle(tmp_path / "in", "--output", tmp_path / name, *more).stdout)
+        found = [subprocess.run(expand, input=pathlib.Path(path).read_bytes(), capture_output=True, check=True).stdout
+                 for path in report["outputs"]]
+        assert b"".join(found) == expected, name
+    # What it has written it reads again by its name.
+    shuffle(tmp_path / "p-*.jsonl.gz", "--output", tmp_path / "again.jsonl")
+    assert sorted(lines_of((tmp_path / "again.jsonl").read_bytes())) == sorted(lines_of(text))
+    assert gzip.decompress(shuffle(tmp_path / "in", "--output", "-", "--compress", "gz").stdout) == expected
+
+
+@pytest.mark.parametrize("engine", [(), ("--engine", "ray", "--engine-address", "10.0.0.5:6379")])
+@pytest.mark.parametrize("name, more, message, advice", [
+    ("o.jsonl.gz", ["--compress", "zst"], "--compress zst and --output o.jsonl.gz disagree", "o.jsonl.zst"),
+    ("o.jsonl", ["--compress", "zst"], "--compress zst and --output o.jsonl disagree", "o.jsonl.zst"),
+    ("o.jsonl", ["--compress", "gz", "--split-files", "2"], "--output o.jsonl disagree", "o.jsonl.gz"),
+    ("o.jsonl.xz", [], "lines are not written as .xz", ".gz or .zst"),
+    ("o.parquet", [], "lines are not written as .parquet", "as .jsonl"),
+    ("o.arrow", ["--compress", "gz"], "lines are not written as .arrow", "as .jsonl"),
+    ("o.tar.gz", [], "lines are not written as a tar", "as .jsonl")])
+def test_an_ending_that_would_say_another_format_is_refused(tmp_path, name, more, message, advice, engine):
+    (tmp_path / "in").write_bytes(b"1\n2\n")
+    error = shuffle("in", "--output", name, *more, *engine, check=False, cwd=tmp_path)
+    assert error.returncode == 2 and os.listdir(tmp_path) == ["in"], error.stderr
+    told = json.loads(error.stderr)["error"]
+    assert told["reason"] == "BAD_REQUEST" and message in told["message"], told
+    assert advice in told["metadata"]["next"], told
+
+
+@pytest.mark.parametrize("engine", [(), ("--engine", "ray", "--engine-address", "10.0.0.5:6379")])
+def test_an_output_among_the_inputs_is_refused(tmp_path, engine):
+    (tmp_path / "big").mkdir()
+    for name in ("a.jsonl", "b-00001.jsonl"):
+        (tmp_path / "big" / name).write_bytes(b"1\n2\n")
+    for more in (["big/a.jsonl"], ["big/b.jsonl", "--split-files", 4], ["big/b.jsonl", "--split-lines", 1]):
+        error = shuffle("big/", "--output", *more, *engine, check=False, cwd=tmp_path)
+        assert error.returncode == 1, error.stderr
+        assert b"BAD_REQUEST" in error.stderr and b"is among the inputs" in error.stderr, error.stderr
+        assert b"Give --output another name" in error.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "big").iterdir()} == {
+        "a.jsonl": b"1\n2\n", "b-00001.jsonl": b"1\n2\n"}
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".zstd", ".xz", ".GZ"])
+def test_a_plain_file_with_the_name_of_a_compressed_one_is_told_so(tmp_path, ending):
+    (tmp_path / f"a.jsonl{ending}").write_bytes(b'{"text": "plain"}\n')
+    error = shuffle(tmp_path / f"a.jsonl{ending}", "--output", tmp_path / "o", check=False)
+    told = json.loads(error.stderr)["error"]
+    assert error.returncode == 1 and told["reason"] == "INPUT_UNREADABLE", told
+    assert f"a.jsonl{ending} is not compressed" in told["message"], told
+    assert f"Rename it without {ending} " in told["metadata"]["next"], told
+
+
 def test_header_and_separator(tmp_path):
     (tmp_path / "a").write_bytes(b"id,text\n1,a\n2,b")
     (tmp_path / "b").write_bytes(b"id,text\n3,c\n")

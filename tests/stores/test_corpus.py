@@ -85,8 +85,9 @@ def test_a_shuffle_is_that_of_files(bucket, text, tmp_path, more):
     where = tmp_path / "out"
     where.mkdir()
     memory = ("--memory", "256MiB", "--seed", 7)
-    local = corpus("shuffle", text / "raw", "--output", where / "x.jsonl", *memory, *more).stdout
-    stored = corpus("shuffle", source, "--output", f"s3://models/{prefix}/out/x.jsonl", *memory, *more).stdout
+    name = f"x.jsonl.{more[-1]}" if "--compress" in more else "x.jsonl"
+    local = corpus("shuffle", text / "raw", "--output", where / name, *memory, *more).stdout
+    stored = corpus("shuffle", source, "--output", f"s3://models/{prefix}/out/{name}", *memory, *more).stdout
     assert local.split("verified")[1].split("\n")[0] == stored.split("verified")[1].split("\n")[0]
     assert_same(bucket, f"{prefix}/out", where)
 
