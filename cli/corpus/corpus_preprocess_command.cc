@@ -118,7 +118,7 @@ void Print(const CommandContext& context, const corpus::PreprocessOptions& optio
 
 absl::Status CheckFlagsOfTypes(const Arguments& given) {
   // Of a type that does not exist, that is what is said.
-  const std::vector<std::string_view> types = absl::StrSplit(corpus::kTokenizerTypes, ", ");
+  const std::vector<std::string> types = absl::StrSplit(std::string(corpus::kTokenizerTypes), ", ");
   if (std::ranges::find(types, given.tokenizer.type) == types.end()) return absl::OkStatus();
   for (const FlagOfTypes& flag : given.of_types) {
     if (!flag.argument.given() || std::ranges::find(flag.types, given.tokenizer.type) != flag.types.end()) continue;

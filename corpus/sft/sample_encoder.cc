@@ -70,7 +70,7 @@ class PairEncoder final : public SampleEncoder {
   static absl::Status WithPairAdvice(const absl::Status& error) {
     if (!HasReason(error, Reason::kBadJsonLine) || MetadataOf(error)["next"].empty()) return error;
     return MakeError(
-        Reason::kBadJsonLine, error.message(),
+        Reason::kBadJsonLine, std::string(error.message()),
         {{"next",
           "Name the keys that the lines have by --prompt-key and --answer-key, or give --chat if they have "
           "messages."}});
