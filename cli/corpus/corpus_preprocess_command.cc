@@ -117,7 +117,7 @@ void Print(const CommandContext& context, const corpus::PreprocessOptions& optio
 }
 
 absl::Status CheckFlagsOfTypes(const Arguments& given) {
-  // Of a type that does not exist, that is what is said.
+  // A type that does not exist is told as such, when the tokenizer is loaded.
   const std::vector<std::string> types = absl::StrSplit(std::string(corpus::kTokenizerTypes), ", ");
   if (std::ranges::find(types, given.tokenizer.type) == types.end()) return absl::OkStatus();
   for (const FlagOfTypes& flag : given.of_types) {

@@ -87,7 +87,7 @@ TEST(AwaitAddressTest, AwaitAddress_EarlyEnd_IsTheChildsOwnError) {
 TEST(ReapOrphansTest, ReapOrphans_OfAProcessThatIsGone_LeavesNoZombie) {
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   auto own = ChildProcess::Start({"/bin/sh", "-c", "sleep 0 & exit 4"}, Log("parent"));
-  // Of the two that end, the orphan may be first or second.
+  // The orphan may end before or after the shell.
   siginfo_t ended = {};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(own->pid()), &ended, WEXITED | WNOWAIT), 0);
   ReapOrphans([&](pid_t pid) { return pid == own->pid(); });

@@ -297,7 +297,7 @@ class IdCache {
   std::vector<uint32_t> many_;  // the ids of words with more than fit into a slot, which has their place and count
   WordMap long_;                // a value says where the word's ids begin in long_ids_, and how many there are
   std::vector<uint32_t> long_ids_;
-  // Of the batch at hand.
+  // These are of the batch at hand.
   std::array<WordIds*, kBatch> known_;  // null for a word that is too long for a slot
   std::array<std::string_view, kBatch> long_words_;
   std::vector<NewWord> new_;

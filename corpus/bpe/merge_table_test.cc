@@ -21,7 +21,7 @@ MergeTable TableOf(const Pairs& pairs, uint32_t most_id) {
 TEST(MergeTable, Find_RandomPairs_AreThereAndNoOthers) {
   std::mt19937_64 random(1);
   for (const size_t count : {size_t{0}, size_t{1}, size_t{9}, size_t{300}, size_t{60'000}}) {
-    // Of few ids most pairs merge, and of many nearly none.
+    // With few ids most pairs merge, and with many nearly none.
     for (const uint32_t most_id : {uint32_t{3}, uint32_t{400}, uint32_t{130'000}, uint32_t{1} << 18}) {
       Pairs pairs;
       const auto id = [&] { return static_cast<uint32_t>(random() % (most_id + 1)); };

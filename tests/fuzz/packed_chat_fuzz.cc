@@ -59,7 +59,7 @@ class Subject {
     encoder_ = (*tokenizer_)->NewEncoder();
   }
 
-  // Of a text that is UTF-8, each token is found, in order; a token is trained on exactly if it has a byte of an
+  // If a text is UTF-8, each of its tokens is found, in order. A token is trained on exactly if it has a byte of an
   // answer.
   void Check(const RenderedChat& chat) const {
     std::vector<uint32_t> ids;
