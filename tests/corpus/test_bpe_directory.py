@@ -64,7 +64,8 @@ def test_what_bpe_train_wrote_says_which_token_ends_a_document(tmp_path, texts):
 def test_append_eod_without_a_token_is_refused_by_name(tmp_path, texts):
     tokenizer = train(texts, tmp_path / "tokenizer")
     refused = preprocess([texts], tmp_path / "out", tokenizer, "--append-eod", check=False)
-    assert refused.returncode == 1 and b"BAD_TOKENIZER" in refused.stderr and b"--append-eod" in refused.stderr
+    assert refused.returncode == 1 and b"BAD_TOKENIZER" in refused.stderr, refused.stderr
+    assert b"no token that ends a document" in refused.stderr and b'Add "eos_token"' in refused.stderr
     assert not list(tmp_path.glob("out*"))
 
 
