@@ -14,7 +14,15 @@ from dlio_benchmark.checkpointing.pytorch_checkpointing import PyTorchCheckpoint
 
 
 class ShardedCheckpointing(PyTorchCheckpointing):
-    """Names what DLIO has made."""
+    """Names what DLIO has made. DLIO asks each class for its one instance."""
+
+    _instance = None
+
+    @classmethod
+    def get_instance(cls):
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
 
     def tensors(self) -> dict[str, torch.Tensor]:
         named = {f"layers.{layer}.{index}": tensor for layer, state in (self.layer_state or {}).items()
@@ -44,14 +52,6 @@ class ShardedCheckpointing(PyTorchCheckpointing):
 class CairnCheckpointing(ShardedCheckpointing):
     """The agents' addresses stand in CAIRN_DLIO_AGENTS, by rank, with commas between them."""
 
-    __instance = None
-
-    @staticmethod
-    def get_instance():
-        if CairnCheckpointing.__instance is None:
-            CairnCheckpointing.__instance = CairnCheckpointing()
-        return CairnCheckpointing.__instance
-
     def __init__(self):
         super().__init__()
         self.empty()
@@ -75,14 +75,6 @@ class CairnCheckpointing(ShardedCheckpointing):
 
 class DcpCheckpointing(ShardedCheckpointing):
     """torch.distributed.checkpoint with a file for each rank, which it syncs."""
-
-    __instance = None
-
-    @staticmethod
-    def get_instance():
-        if DcpCheckpointing.__instance is None:
-            DcpCheckpointing.__instance = DcpCheckpointing()
-        return DcpCheckpointing.__instance
 
     def __init__(self):
         super().__init__()

@@ -98,7 +98,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--python", type=pathlib.Path, required=True, help="a Python that has DLIO, mpirun beside it")
     parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--size", type=size_of, default=10**9, help="of the whole state, about (default 1GB)")
+    parser.add_argument("--size", type=size_of, default=10**9,
+                        help="of the whole state, about; at least 1.1GB (the default)")
     parser.add_argument("--steps", type=int, default=3, help="that are saved in a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=pathlib.Path,
