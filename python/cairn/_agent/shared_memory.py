@@ -20,6 +20,7 @@ from typing import NoReturn
 import numpy
 
 from cairn._agent import connection
+from cairn._agent.descriptor import Descriptor
 from cairn._base import native, probes, wire
 from cairn._base.errors import Error
 
@@ -91,29 +92,33 @@ def _refuse(path: str, what: str, descriptor_id: int, answer: bytes) -> NoReturn
                 f"{os.strerror(code) if code else connection.CLOSES_AT_ONCE}")
 
 
-def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: float) -> int:
-    """Asks the descriptor socket of `lender` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT.
+def receive_descriptor(path: str, descriptor_id: int, lender: Lender, patience: float) -> Descriptor:
+    """Asks the descriptor socket of `lender` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT,
+    MEMORY_LIMIT (this process has no descriptor left).
 
     Args:
       patience: seconds for which it may leave an answer owing.
     """
+    def receive() -> int:
+        answer, descriptors, _, _ = socket.recv_fds(channel, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        if answer == b"\x00" and len(descriptors) == 1:
+            return descriptors[0]
+        for each in descriptors:
+            os.close(each)
+        if answer == b"\x00":  # the agent has sent it
+            raise _no_descriptor_left(path)
+        _refuse(path, "gave no memory for descriptor", descriptor_id, answer)
+
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             _reach(path, channel, lender, patience)
             channel.sendall(struct.pack("<Q", descriptor_id))
-            data, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+            channel.recv(1, socket.MSG_PEEK)  # so that nobody who forks waits for the agent
+            return Descriptor(receive)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise _no_descriptor_left(path) from None
         raise _unreachable(path, error) from None
-    if data == b"\x00" and len(descriptors) == 1:
-        os.set_inheritable(descriptors[0], False)
-        return descriptors[0]
-    if data == b"\x00":  # the agent has sent it
-        raise _no_descriptor_left(path)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    _refuse(path, "gave no memory for descriptor", descriptor_id, data)
 
 
 def _no_descriptor_left(path: str) -> Error:
@@ -158,10 +163,10 @@ def _reach(path: str, channel: socket.socket, lender: Lender, patience: float) -
     lender.check(path, channel)
 
 
-def _check_seals(descriptor: int, path: str, writable: bool) -> None:
+def _check_seals(memory: int, path: str, writable: bool) -> None:
     """Checks that nobody can cut the memory off, which would end this process, or change what is read."""
     try:
-        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+        seals = fcntl.fcntl(memory, fcntl.F_GET_SEALS)
     except OSError:
         seals = 0
     if seals & _SIZE_SEALS != _SIZE_SEALS or not (writable or seals & (fcntl.F_SEAL_WRITE | _FUTURE_WRITE)):
@@ -176,11 +181,11 @@ class _Region:
     hold the memory long after the agent has given it up.
     """
 
-    def __init__(self, descriptor: int, size: int, writable: bool, populate: bool):
+    def __init__(self, memory: int, size: int, writable: bool, populate: bool):
         self._end: weakref.finalize[..., _Region] | None = None
         flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        address = _LIBC.mmap(None, size, protection, flags, descriptor, 0)
+        address = _LIBC.mmap(None, size, protection, flags, memory, 0)
         if address == _MAP_FAILED:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
@@ -188,7 +193,6 @@ class _Region:
         self._place = address, size
         self.end_by(unmap)
         self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, not writable)}
-
 
     def end_by(self, end: Callable[[int, int], None]) -> None:
         """Lets `end` (address, size) unmap it, when nobody uses it any more."""
@@ -223,9 +227,9 @@ class MappedMemory:
       bytes: its array.
     """
 
-    def __init__(self, descriptor: int, size: int, writable: bool, populate: bool):
-        """Raises OSError."""
-        self._region = _Region(descriptor, size, writable, populate)
+    def __init__(self, memory: int, size: int, writable: bool, populate: bool):
+        """`memory` is a descriptor of it, which it does not keep. Raises OSError."""
+        self._region = _Region(memory, size, writable, populate)
         self.size = size
         self.bytes = numpy.asarray(self._region)
         self.address = self.bytes.__array_interface__["data"][0]
@@ -234,12 +238,9 @@ class MappedMemory:
     def new(cls, size: int) -> MappedMemory:
         """Returns memory of this process's own, which is zero. Raises MEMORY_LIMIT."""
         try:
-            descriptor = os.memfd_create("cairn-buffer")
-            try:
-                os.ftruncate(descriptor, size)
-                return MappedMemory(descriptor, size, writable=True, populate=False)
-            finally:
-                os.close(descriptor)
+            with Descriptor(lambda: os.memfd_create("cairn-buffer")) as memory:
+                os.ftruncate(memory.number(), size)
+                return MappedMemory(memory.number(), size, writable=True, populate=False)
         except OSError as error:
             raise Error("MEMORY_LIMIT", f"{size} bytes of memory cannot be mapped: {error}") from None
 
@@ -258,18 +259,15 @@ class SharedMapping(MappedMemory):
                  patience: float):
         """`patience` is that of receive_descriptor()."""
         probes.reach("map", path=path, descriptor_id=descriptor_id, size=size, writable=writable)
-        descriptor = receive_descriptor(path, descriptor_id, lender, patience)
-        try:
-            _check_seals(descriptor, path, writable)
-            actual = os.fstat(descriptor).st_size
+        with receive_descriptor(path, descriptor_id, lender, patience) as memory:
+            _check_seals(memory.number(), path, writable)
+            actual = os.fstat(memory.number()).st_size
             if size <= 0 or actual < size:
                 raise Error("INTERNAL", f"the agent announced {size} bytes of memory and gave {actual}")
             try:
-                super().__init__(descriptor, size, writable, populate)
+                super().__init__(memory.number(), size, writable, populate)
             except OSError as error:
                 raise Error("MEMORY_LIMIT", f"{size} bytes of the agent's memory cannot be mapped: {error}") from None
-        finally:
-            os.close(descriptor)
 
 
 def lender_of(reference: wire.Message, owner: int) -> Lender:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import os
-import weakref
 from collections.abc import Sequence
 from types import TracebackType
 
 from cairn._agent import shared_memory
+from cairn._agent.descriptor import Descriptor
 from cairn._base import native, probes, wire
 from cairn._base.errors import Error
 from cairn._load.target import Target
@@ -20,9 +18,8 @@ class PieceReader:
     def __init__(self, owner: int) -> None:
         """`owner` is the user of the agent, who alone may hand over a descriptor."""
         self._owner = owner
-        self._files: dict[int, io.FileIO] = {}  # by descriptor id, those of the newest batch
+        self._files: dict[int, Descriptor] = {}  # by descriptor id, those of the newest batch
         self._read: dict[int, wire.Message] = {}
-        _OPEN.add(self)
 
     def read(self, batch: wire.Message, targets: Sequence[Target], patience: float) -> wire.Message:
         """Reads a batch of pieces. Returns what the agent is told of it (ReadBatch).
@@ -68,11 +65,10 @@ class PieceReader:
             self._files.pop(number).close()
         for reference in references:
             if reference.descriptor_id not in self._files:
-                # An object that closes itself, because a signal's handler may raise anywhere.
-                self._files[reference.descriptor_id] = io.FileIO(shared_memory.receive_descriptor(
+                self._files[reference.descriptor_id] = shared_memory.receive_descriptor(
                     reference.descriptor_socket, reference.descriptor_id,
-                    shared_memory.lender_of(reference, self._owner), patience))
-        return [self._files[reference.descriptor_id].fileno() for reference in references]
+                    shared_memory.lender_of(reference, self._owner), patience)
+        return [self._files[reference.descriptor_id].number() for reference in references]
 
     def close(self) -> None:
         while self._files:
@@ -84,15 +80,3 @@ class PieceReader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
         self.close()
-
-
-_OPEN: weakref.WeakSet[PieceReader] = weakref.WeakSet()
-
-
-# A forked child would hold the staging buffer long after the agent has given it up.
-def _after_fork() -> None:
-    for reader in list(_OPEN):
-        reader.close()
-
-
-os.register_at_fork(after_in_child=_after_fork)
