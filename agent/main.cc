@@ -108,6 +108,9 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--memory-budget", flags.memory_budget,
       "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", flags.round_bytes, "largest read buffer; an agent holds two");
+  add("--huge-pages", flags.agent.huge_pages,
+      "take staging and read buffers from huge pages of 2 MiB that were set aside on this machine (HugeTLB), where "
+      "enough are free");
   add("--write-bandwidth", flags.write_bandwidth,
       "most bytes per second that saves of this agent write, for example 500MB, at least 1MiB; 0: as quickly as "
       "storage "

@@ -42,6 +42,8 @@ struct AgentOptions {
   // they cannot read themselves.
   std::vector<std::string> import_roots;
   uint64_t memory_budget = 0;  // 0: what the container and the machine allow
+  // Staging and read buffers have huge pages that were set aside, where enough are free.
+  bool huge_pages = false;
   // Small, so that reading and copying overlap and the copies find their bytes in the processor's cache.
   uint64_t round_bytes = uint64_t{32} << 20;
   int io_threads = 2;            // at least; as many more as the storage is worth

@@ -109,9 +109,11 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
       slab_.reset();
     }
   }
+  const char* huge_pages = "no";
   const auto make = [&]() -> absl::StatusOr<SlabDescription> {
     CAIRN_ASSIGN_OR_RETURN(auto slab, context_.transfer.pool.Make("cairn-slab", bytes));
     CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.transfer.descriptors.Offer(slab, false));
+    huge_pages = slab->huge_pages();
     MutexLock lock(mutex_);
     slab_ = std::move(slab);
     slab_id_ = id;
@@ -119,7 +121,8 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
   };
   auto made = WithMemory("for the staging buffer", make);
   if (made.ok()) {
-    Log(LogLevel::kInfo, "slab_made", {{"bytes", made->bytes}, {"seconds", Seconds(begin)}});
+    Log(LogLevel::kInfo, "slab_made",
+        {{"bytes", made->bytes}, {"seconds", Seconds(begin)}, {"huge_pages", huge_pages}});
   } else {
     Log(LogLevel::kError, "slab_refused", {{"bytes", bytes}, {"error", made.status()}});
   }

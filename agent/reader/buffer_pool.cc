@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/staging/huge_pages.h"
 #include "agent/staging/memory_limit.h"
+#include "common/process/log.h"
 #include "common/resources/page_size.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
@@ -38,18 +41,22 @@ class BufferPool::Room {
   const std::shared_ptr<std::atomic<uint64_t>> held_;
 };
 
-absl::Status BufferPool::Count(uint64_t bytes, uint64_t beside) {
+absl::Status BufferPool::Count(uint64_t bytes, uint64_t beside, SharedMemory::Pages pages) {
+  // What is set aside is no longer free memory of the machine, and no control group's memory.
+  const std::vector<MemoryLimit> limits =
+      pages == SharedMemory::Pages::kSetAside ? std::vector<MemoryLimit>() : ReadMemoryLimits();
   // Counts before the memory is made, so that two calls at a time cannot use the same part of the budget.
   const uint64_t before = held_->fetch_add(bytes);
-  const absl::Status fits = CheckMemory(bytes + beside, before, budget_, ReadMemoryLimits());
+  const absl::Status fits = CheckMemory(bytes + beside, before, budget_, limits);
   if (!fits.ok()) *held_ -= bytes;
   return fits;
 }
 
-absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakePages(const std::string& name, uint64_t bytes,
+absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakePages(SharedMemory::Pages pages, const std::string& name,
+                                                                    uint64_t bytes,
                                                                     std::function<void()> uncount) const {
   const auto made = [&]() -> absl::StatusOr<std::shared_ptr<SharedMemory>> {
-    CAIRN_ASSIGN_OR_RETURN(auto memory, SharedMemory::Create(name, bytes));
+    CAIRN_ASSIGN_OR_RETURN(auto memory, SharedMemory::Create(name, bytes, pages));
     CAIRN_RETURN_IF_ERROR(memory->Populate(threads_));
     return memory;
   }();
@@ -65,20 +72,34 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakePages(const std::s
   });
 }
 
-absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakeCounted(const std::string& name, uint64_t bytes) {
-  const uint64_t whole = RoundUpToPages(bytes);
-  CAIRN_RETURN_IF_ERROR(Count(whole));
-  return MakePages(name, bytes, [held = held_, whole] { *held -= whole; });
+absl::StatusOr<std::function<void()>> BufferPool::Hold(SharedMemory::Pages pages, uint64_t bytes,
+                                                       const std::shared_ptr<Room>& room) {
+  const uint64_t whole = SharedMemory::WholePages(bytes, pages);
+  if (room != nullptr && room->Take(whole)) return [room, whole] { room->GiveBack(whole); };
+  if (!Count(whole, 0, pages).ok()) {
+    Trim();
+    CAIRN_RETURN_IF_ERROR(Count(whole, 0, pages));
+  }
+  return [held = held_, whole] { *held -= whole; };
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakeCounted(const std::string& name, uint64_t bytes,
+                                                                      const std::shared_ptr<Room>& room) {
+  if (set_aside_ && bytes >= kHugePageBytes) {
+    CAIRN_ASSIGN_OR_RETURN(auto uncount, Hold(SharedMemory::Pages::kSetAside, bytes, room));
+    auto made = MakePages(SharedMemory::Pages::kSetAside, name, bytes, std::move(uncount));
+    if (made.ok()) return made;
+    Log(LogLevel::kWarn, "huge_pages_refused",
+        {{"bytes", bytes}, {"error", made.status()}, {"next", NextActionOf(made.status())}});
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto uncount, Hold(SharedMemory::Pages::kOrdinary, bytes, room));
+  return MakePages(SharedMemory::Pages::kOrdinary, name, bytes, std::move(uncount));
 }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Make(const std::string& name, uint64_t bytes,
                                                                const std::shared_ptr<Room>& room) {
-  const uint64_t whole = RoundUpToPages(bytes);
-  if (room != nullptr && room->Take(whole)) {
-    return MakePages(name, bytes, [room, whole] { room->GiveBack(whole); });
-  }
-  Trim();
-  return MakeCounted(name, bytes);
+  if (room == nullptr) Trim();
+  return MakeCounted(name, bytes, room);
 }
 
 absl::StatusOr<std::shared_ptr<BufferPool::Room>> BufferPool::Reserve(uint64_t bytes, uint64_t beside) {
@@ -103,7 +124,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::Take(uint64_t bytes) {
     }
     free_.clear();  // too small, so their memory is freed
   }
-  return MakeCounted("cairn-read", bytes);
+  return MakeCounted("cairn-read", bytes, nullptr);
 }
 
 void BufferPool::GiveBack(std::shared_ptr<SharedMemory> buffer) {

@@ -24,9 +24,10 @@ class BufferPool {
   class Room;
 
   // `budget`: the limit for all held memory, in bytes; 0: only the limits of container and machine count. `threads`:
-  // how many threads allocate the pages of new memory.
-  BufferPool(uint64_t budget, int threads)
-      : budget_(budget), threads_(threads), held_(std::make_shared<std::atomic<uint64_t>>(0)) {}
+  // how many threads allocate the pages of new memory. `set_aside`: whether to take huge pages that were set aside;
+  // where too few are free, the log says so and memory has ordinary pages.
+  BufferPool(uint64_t budget, int threads, bool set_aside = false)
+      : budget_(budget), threads_(threads), set_aside_(set_aside), held_(std::make_shared<std::atomic<uint64_t>>(0)) {}
 
   // Returns populated memory of at least `bytes` that is no read buffer: a slab, or the source of a reshard. It counts
   // as held until its last owner releases it. If it fits into `room`, which may be null, it uses that reservation, and
@@ -50,14 +51,19 @@ class BufferPool {
 
  private:
   // Counts `bytes` as held, if they fit together with `beside` more bytes.
-  absl::Status Count(uint64_t bytes, uint64_t beside = 0);
-  absl::StatusOr<std::shared_ptr<SharedMemory>> MakeCounted(const std::string& name, uint64_t bytes);
+  absl::Status Count(uint64_t bytes, uint64_t beside = 0, SharedMemory::Pages pages = SharedMemory::Pages::kOrdinary);
+  // Counts the whole pages of `bytes` as held, by `room` if they fit into it. Returns what ends that.
+  absl::StatusOr<std::function<void()>> Hold(SharedMemory::Pages pages, uint64_t bytes,
+                                             const std::shared_ptr<Room>& room);
+  absl::StatusOr<std::shared_ptr<SharedMemory>> MakeCounted(const std::string& name, uint64_t bytes,
+                                                            const std::shared_ptr<Room>& room);
   // Makes memory that is already counted. Calls `uncount` once: when the memory is freed, or if making it fails.
-  absl::StatusOr<std::shared_ptr<SharedMemory>> MakePages(const std::string& name, uint64_t bytes,
-                                                          std::function<void()> uncount) const;
+  absl::StatusOr<std::shared_ptr<SharedMemory>> MakePages(SharedMemory::Pages pages, const std::string& name,
+                                                          uint64_t bytes, std::function<void()> uncount) const;
 
   const uint64_t budget_;
   const int threads_;
+  const bool set_aside_;
   const std::shared_ptr<std::atomic<uint64_t>> held_;  // bytes; memory may outlive the pool
   Mutex mutex_;
   std::list<std::shared_ptr<SharedMemory>> free_ ABSL_GUARDED_BY(mutex_);

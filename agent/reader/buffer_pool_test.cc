@@ -1,8 +1,11 @@
 #include "agent/reader/buffer_pool.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "agent/staging/huge_pages.h"
+#include "common/file/unique_fd.h"
 #include "common/resources/page_size.h"
 #include "common/resources/testing/other_page_size.h"
 #include "common/status/reason.h"
@@ -84,6 +87,22 @@ TEST(BufferPoolTest, Budget_PagesOf64KiB_CountsWholePages) {
   EXPECT_EQ(read->bytes(), 2 * kLarge);
   EXPECT_EQ(pool.held(), 3 * kLarge);
   EXPECT_TRUE(HasReason(pool.Take(1).status(), Reason::kMemoryLimit));
+}
+
+TEST(BufferPoolTest, SetAside_EnoughAreFreeOrNot_MakesSealedMemoryWithinTheBudget) {
+  BufferPool pool(4 * kHugePageBytes, 2, /*set_aside=*/true);
+  const auto memory = pool.Make("slab", 3 * kHugePageBytes / 2).value();
+  const bool huge = memory->pages() == SharedMemory::Pages::kSetAside;
+  EXPECT_EQ(pool.held(), memory->bytes());
+  EXPECT_EQ(memory->bytes(), (huge ? 4 : 3) * kHugePageBytes / 2);
+  memory->data()[kHugePageBytes] = 'x';
+  const UniqueFd reader = memory->OpenReadOnly().value();
+  char read = 0;
+  EXPECT_EQ(pread(reader.get(), &read, 1, kHugePageBytes), 1);
+  EXPECT_EQ(read, 'x');
+  EXPECT_TRUE(HasReason(pool.Make("another", 4 * kHugePageBytes).status(), Reason::kMemoryLimit));
+  // A page for a few bytes would be a waste.
+  EXPECT_EQ(pool.Make("small", kPage).value()->pages(), SharedMemory::Pages::kOrdinary);
 }
 
 TEST(BufferPoolTest, Memory_PoolIsGone_StaysUsable) {

@@ -50,7 +50,7 @@ Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens, std::uni
       incarnation_(RandomId()),
       tokens_(std::move(tokens)),
       boot_id_(ReadBootId()),
-      pool_(options_.memory_budget, FaultThreads()),
+      pool_(options_.memory_budget, FaultThreads(), options_.huge_pages),
       transfers_({options_.job, options_.rank, incarnation_}),
       host_({.job = options_.job,
              .rank = options_.rank,

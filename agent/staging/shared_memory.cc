@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/staging/huge_pages.h"
 #include "common/file/errno_error.h"
 #include "common/file/open_again.h"
 #include "common/file/retry.h"
@@ -23,6 +24,9 @@
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21U << 26)
 #endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -62,10 +66,16 @@ absl::Status Refused(std::string_view what, uint64_t bytes, int error) {
 }
 
 // Allocates the pages of a range. Returns 0 or an errno. Kernels before 5.14 do not have MADV_POPULATE_WRITE.
-int PopulateRange(char* begin, uint64_t bytes) {
+int PopulateRange(const SharedMemory& memory, uint64_t offset, uint64_t bytes) {
+  char* const begin = memory.data() + offset;
   while (madvise(begin, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
+    if (memory.pages() == SharedMemory::Pages::kSetAside) {
+      // A write would end the process where its control group has a limit of such pages.
+      const int error = fallocate(memory.fd(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+      return error == 0 ? 0 : errno;
+    }
     for (uint64_t at = 0; at < bytes; at += PageBytes()) {
       // Writing 0 is safe, because no other process has the memory yet. volatile: the compiler must not drop the write.
       *static_cast<volatile char*>(begin + at) = 0;
@@ -75,23 +85,52 @@ int PopulateRange(char* begin, uint64_t bytes) {
   return 0;
 }
 
+absl::Status TooFewSetAside(uint64_t bytes, int error) {
+  const uint64_t needed = bytes / kHugePageBytes, free = ReadHugePages().set_aside;
+  return MakeError(
+      Reason::kMemoryLimit,
+      absl::StrCat(needed, " huge pages of 2 MiB for shared memory were refused, ", free,
+                   " are free: ", std::generic_category().message(error)),
+      {{"bytes", absl::StrCat(bytes)},
+       {"errno", absl::StrCat(error)},
+       {"next",
+        "Set more aside in /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages (in a container: its limit "
+        "hugepages-2Mi), or start the agent without --huge-pages."}});
+}
+
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::string& name, uint64_t bytes) {
+uint64_t SharedMemory::WholePages(uint64_t bytes, Pages pages) {
+  if (pages == Pages::kOrdinary) return RoundUpToPages(bytes);
+  return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::string& name, uint64_t bytes,
+                                                                   Pages pages) {
   if (bytes == 0 || bytes > uint64_t{1} << 46) return Refused("shared memory", bytes, EINVAL);
-  bytes = RoundUpToPages(bytes);
-  UniqueFd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const bool set_aside = pages == Pages::kSetAside;
+  bytes = WholePages(bytes, pages);
+  UniqueFd fd(
+      memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | (set_aside ? MFD_HUGETLB | MFD_HUGE_2MB : 0U)));
+  if (!fd.valid() && set_aside && errno != EMFILE && errno != ENFILE) return TooFewSetAside(bytes, errno);
   if (!fd.valid()) return Refused("shared memory", bytes, errno);
   NoteDescriptors(absl::OkStatus());
   if (fchmod(fd.get(), 0600) != 0 || Truncate(fd.get(), bytes) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Refused("shared memory", bytes, errno);
   }
+  // This reserves all pages of those that were set aside.
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED && set_aside) return TooFewSetAside(bytes, errno);
   if (data == MAP_FAILED) return Refused("mapping shared memory", bytes, errno);
-  madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults, if the system allows huge pages for shared memory
+  madvise(data, bytes, MADV_HUGEPAGE);  // if the kernel gives them to shared memory
   madvise(data, bytes, MADV_DONTDUMP);  // a checkpoint in a core file is of no use
-  return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), static_cast<char*>(data), bytes));
+  return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), static_cast<char*>(data), bytes, pages));
+}
+
+const char* SharedMemory::huge_pages() const {
+  if (pages_ == Pages::kSetAside) return "set_aside";
+  return bytes_ >= kHugePageBytes && ReadHugePages().by_itself ? "by_kernel" : "no";
 }
 
 SharedMemory::~SharedMemory() { munmap(data_, bytes_); }
@@ -109,8 +148,9 @@ bool SharedMemory::sealed() const {
 absl::Status SharedMemory::Populate(int threads) {
   return ForEachOnThreads("for shared memory", (bytes_ + kPiece - 1) / kPiece, threads, [&](size_t piece, int) {
     const uint64_t begin = piece * kPiece;
-    const int error = PopulateRange(data_ + begin, std::min(kPiece, bytes_ - begin));
-    return error == 0 ? absl::OkStatus() : Refused("shared memory", bytes_, error);
+    const int error = PopulateRange(*this, begin, std::min(kPiece, bytes_ - begin));
+    if (error == 0) return absl::OkStatus();
+    return pages_ == Pages::kSetAside ? TooFewSetAside(bytes_, error) : Refused("shared memory", bytes_, error);
   });
 }
 

@@ -21,10 +21,18 @@ class SharedMemory {
   // start.
   static absl::Status CheckSealing();
 
+  enum class Pages {
+    kOrdinary,  // huge ones too, where the kernel gives them by itself
+    kSetAside,  // huge ones that an administrator has set aside (HugeTLB): no memory limit counts them
+  };
+
+  // Rounds up to whole pages of this kind. `bytes` must be at least a page below 2^64.
+  static uint64_t WholePages(uint64_t bytes, Pages pages);
   // Makes memory of `bytes` > 0, rounded up to whole pages. It is zero, and no page is allocated yet: see Populate.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the kernel refused. UNAVAILABLE (STORAGE_ERROR): the process has no descriptor
-  // left.
-  static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(const std::string& name, uint64_t bytes);
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the kernel refused; of kSetAside, fewer are free. UNAVAILABLE (STORAGE_ERROR):
+  // the process has no descriptor left.
+  static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(const std::string& name, uint64_t bytes,
+                                                              Pages pages = Pages::kOrdinary);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -44,14 +52,19 @@ class SharedMemory {
 
   char* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
+  Pages pages() const { return pages_; }
+  // Says for people whether it may have huge pages: "set_aside", "by_kernel" (where it has some) or "no".
+  const char* huge_pages() const;
   int fd() const { return fd_.get(); }
 
  private:
-  SharedMemory(UniqueFd fd, char* data, uint64_t bytes) : fd_(std::move(fd)), data_(data), bytes_(bytes) {}
+  SharedMemory(UniqueFd fd, char* data, uint64_t bytes, Pages pages)
+      : fd_(std::move(fd)), data_(data), bytes_(bytes), pages_(pages) {}
 
   const UniqueFd fd_;
   char* const data_;
   const uint64_t bytes_;
+  const Pages pages_;
 };
 
 }  // namespace cairn

@@ -139,6 +139,21 @@ Finding JudgeOwnName(const OwnName& own) {
   return {Finding::Level::kWarning, "own name", TextOfNoAddress(own.name), NextOfNoAddress(own.name)};
 }
 
+Finding JudgeHugePages(const HugePages& pages) {
+  if (pages.by_itself) {
+    return {Level::kOk, "huge pages", "the kernel gives huge pages to shared memory, where it has some", ""};
+  }
+  if (pages.set_aside > 0) {
+    return {Level::kNote, "huge pages",
+            absl::StrCat(FormatSize(static_cast<int64_t>(pages.set_aside * kHugePageBytes)),
+                         " are set aside, which an agent takes with --huge-pages"),
+            ""};
+  }
+  return {Level::kNote, "huge pages",
+          "the kernel gives shared memory ordinary pages, so the first save of a trainer takes longer",
+          "As root: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"};
+}
+
 Finding JudgePidNamespaces(bool by_kernel) {
   if (by_kernel)
     return {Level::kOk, "PID namespaces", "the agent sees at once when a trainer in another container ends", ""};

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "agent/staging/huge_pages.h"
 #include "agent/staging/memory_limit.h"
 #include "cli/base/own_name.h"
 #include "common/status/status.h"
@@ -42,6 +43,9 @@ Finding JudgeDirectIo(int error);
 // Judges whether one agent's staging buffer fits into the memory of this container or machine. `rank_state`: the size
 // of one rank's state in bytes; 0 if not known.
 Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state);
+
+// Judges what pages a staging buffer on this machine has.
+Finding JudgeHugePages(const HugePages& pages);
 
 // `storage_ahead`: how far the storage's clock, which sets the times of files, is ahead of this machine's.
 Finding JudgeClock(absl::Duration storage_ahead);

@@ -14,6 +14,14 @@ using Level = Finding::Level;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
+TEST(DiagnosisTest, JudgeHugePages_KernelGivesNone_SaysHowToChangeIt) {
+  EXPECT_EQ(JudgeHugePages({.by_itself = true, .set_aside = 0}).level, Finding::Level::kOk);
+  EXPECT_NE(JudgeHugePages({.by_itself = false, .set_aside = 512}).text.find("are set aside"), std::string::npos);
+  const Finding none = JudgeHugePages({});
+  EXPECT_EQ(none.level, Finding::Level::kNote);
+  EXPECT_NE(none.next.find("shmem_enabled"), std::string::npos);
+}
+
 TEST(DiagnosisTest, Root_ProbeFails_IsAFaultWithItsNextAction) {
   EXPECT_EQ(JudgeRoot("/ckpt", absl::OkStatus()).level, Level::kOk);
   const Finding fault = JudgeRoot("/ckpt", MakeError(Reason::kNoAtomicCreate, "link is not atomic"));

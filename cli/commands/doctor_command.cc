@@ -16,6 +16,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "agent/sockets/socket_directory.h"
+#include "agent/staging/huge_pages.h"
+#include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
 #include "cli/base/own_name.h"
 #include "cli/base/terminal.h"
@@ -177,6 +179,7 @@ void LookAtMachine(const Arguments& arguments, std::vector<Finding>& findings) {
   if (made.ok()) made = SharedMemory::CheckSealing();
   findings.push_back(JudgeSockets(directory, made));
   rmdir(directory.c_str());  // the directory of a running agent is not empty, so it stays
+  findings.push_back(JudgeHugePages(ReadHugePages()));
   findings.push_back(JudgePidNamespaces(KernelTellsPeers()));
   findings.push_back(JudgeOpenFiles(RaiseOpenFileLimit()));
   findings.push_back(JudgeOwnName(LookUpOwnName()));
