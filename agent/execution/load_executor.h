@@ -76,6 +76,7 @@ class LoadExecutor {
                      RankLoad::Started& started);
   // Makes the memory for the source of a reshard, and what lends it.
   absl::Status MakeSource(const action::StartRead& start, ActiveLoad& load);
+  bool ReadsThroughPageCache(const action::StartRead& start);
   absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& start,
                                                           std::shared_ptr<SlabImage> slab);
   LoadConsumerOptions ConsumerOptions(const action::StartRead& start);
@@ -100,7 +101,8 @@ class LoadExecutor {
   // Their loads have ended, but their workers give memory back still.
   std::vector<std::shared_ptr<LoadExchange>> ending_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  TaskQueue queue_{1};  // in order: a load is not ended before it has begun
+  std::string last_read_;  // the digest of its plan; of the queue's thread
+  TaskQueue queue_{1};     // in order: a load is not ended before it has begun
 };
 
 }  // namespace cairn

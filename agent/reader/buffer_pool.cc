@@ -134,6 +134,8 @@ void BufferPool::GiveBack(std::shared_ptr<SharedMemory> buffer) {
   if (free_.size() > kKept) free_.pop_front();
 }
 
+bool BufferPool::has_huge_pages() const { return set_aside_ || ReadHugePages().by_itself; }
+
 void BufferPool::Trim() {
   MutexLock lock(mutex_);
   free_.clear();

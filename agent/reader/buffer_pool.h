@@ -46,6 +46,8 @@ class BufferPool {
   void GiveBack(std::shared_ptr<SharedMemory> buffer);
   // Frees read buffers that are not in use.
   void Trim();
+  // Returns whether large memory of this pool has huge pages, where enough are free.
+  bool has_huge_pages() const;
   // Returns how many bytes are held now.
   uint64_t held() const { return held_->load(); }
 

@@ -35,16 +35,19 @@ def allowed(alone):
     ALLOWED.write_text(before)
 
 
-def save_and_load(cluster, axis: int) -> None:
-    on_ranks(cluster, lambda rank, client: client.save(5, {"w": rows(WHOLE, rank, RANKS)}).wait())
-
+def load_all(cluster, axis: int) -> list:
     def load(rank, client):
         target = {"w": blank(rows(WHOLE, rank, RANKS, axis))}
         report = client.load(target)
         assert target["w"].array.tobytes() == rows(WHOLE, rank, RANKS, axis).array.tobytes()
-        return report.path
+        return report
 
-    on_ranks(cluster, load)
+    return on_ranks(cluster, load)
+
+
+def save_and_load(cluster, axis: int) -> list:
+    on_ranks(cluster, lambda rank, client: client.save(5, {"w": rows(WHOLE, rank, RANKS)}).wait())
+    return load_all(cluster, axis)
 
 
 @pytest.mark.parametrize("more", [[], ["--slab-loads=never"], ["--shared-memory=never"]])
@@ -56,6 +59,13 @@ def test_saves_and_loads_are_those_of_other_memory(root, allowed, more, axis):
         log = "".join(agent.log.read_text() for agent in cluster.agents)
     assert "huge_pages=set_aside" in log
     assert "huge_pages_refused" not in log, log
+
+
+def test_the_first_load_of_a_step_goes_past_the_page_cache(root, allowed):
+    flags = {**FLAGS, "agent_flags": [*FLAGS["agent_flags"], "--slab-loads=never"]}
+    with cairn.local.Cluster(ranks=RANKS, root=root, **flags) as cluster:
+        reports = [save_and_load(cluster, 0), load_all(cluster, 0), load_all(cluster, 0)]
+    assert [report.path for rank in zip(*reports) for report in rank] == ["direct", "cached", "cached"] * RANKS
 
 
 def test_where_none_are_free_the_log_says_so_and_saves_go_on(root, alone):

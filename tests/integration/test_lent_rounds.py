@@ -17,7 +17,8 @@ from testing.ranks import blank, files_below, noise, on_ranks, rows
 RANKS = 2
 WHOLE = noise((64, 32 << 10), np.float32, 1)  # 8 MiB: several rounds and checksum blocks for a rank
 FLAGS = {"coordinator_flags": ["--phase-timeout=30s"]}
-FROM_FILES = {"agent_flags": ["--round-bytes=1MiB", "--slab-loads=never"]}
+# Through the page cache, also on machines that give huge pages.
+FROM_FILES = {"agent_flags": ["--round-bytes=1MiB", "--slab-loads=never", "--io=buffered"]}
 FROM_SLABS = {"agent_flags": ["--round-bytes=1MiB"]}
 
 
