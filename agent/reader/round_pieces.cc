@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/reader/round_chunks.h"
+
 namespace cairn {
 namespace {
 
@@ -25,16 +27,6 @@ std::optional<std::vector<const v1::Copy*>> PlainCopies(const v1::ReadPlan& plan
   std::sort(copies.begin(), copies.end(),
             [](const v1::Copy* a, const v1::Copy* b) { return a->source_offset() < b->source_offset(); });
   return copies;
-}
-
-// Returns the numbers of the round's reads in the order of its buffer.
-std::vector<size_t> InBufferOrder(const v1::ReadRound& round) {
-  std::vector<size_t> order(static_cast<size_t>(round.reads_size()));
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return round.reads(static_cast<int>(a)).buffer_offset() < round.reads(static_cast<int>(b)).buffer_offset();
-  });
-  return order;
 }
 
 // Adds the pieces of [at, at + bytes) of a file. Returns false if a byte has no checksum.
@@ -60,7 +52,7 @@ std::optional<std::vector<RoundPiece>> CutIntoPieces(const v1::ReadPlan& plan, u
   std::vector<RoundPiece> pieces;
   size_t current = 0;
   uint64_t used = 0;  // bytes of the current copy that have pieces
-  for (const size_t i : InBufferOrder(round)) {
+  for (const size_t i : ReadsInBufferOrder(round)) {
     const v1::Read& read = round.reads(static_cast<int>(i));
     for (uint64_t done = 0; done < read.bytes();) {
       if (current == copies->size()) return std::nullopt;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/reader/file_header.h"
+#include "agent/reader/round_chunks.h"
 #include "common/base/crc32c.h"
 #include "common/format/full_name.h"
 #include "common/process/log.h"
@@ -16,9 +17,6 @@
 
 namespace cairn {
 namespace {
-
-uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
-uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 
 // Buffered reads are done and checked in parts that fit into a core's second-level cache.
 constexpr uint64_t kCachedPartBytes = uint64_t{256} << 10;
@@ -37,13 +35,7 @@ struct RoundReader::File {
   std::unique_ptr<StoredFile> reader ABSL_GUARDED_BY(mutex);  // null until the file is read from storage
 };
 
-// A part of a read that one system call reads.
-struct RoundReader::Piece {
-  size_t read = 0;
-  uint64_t file_offset = 0;
-  uint64_t bytes = 0;
-  uint64_t buffer_offset = 0;
-  bool in_place = true;
+struct RoundReader::Piece : RoundChunk {
   std::vector<ReadFragment> fragments;
   bool from_slab = false;
 };
@@ -380,46 +372,14 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
   Job job;
   job.round = &plan_.rounds(static_cast<int>(round));
   const size_t reads = static_cast<size_t>(job.round->reads_size());
-  // If two reads share a page of the buffer, that page cannot be read in place by either.
-  std::vector<size_t> order(reads);
-  for (size_t i = 0; i < reads; ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return job.round->reads(static_cast<int>(a)).buffer_offset() <
-           job.round->reads(static_cast<int>(b)).buffer_offset();
-  });
-  std::vector<bool> head_shared(reads), tail_shared(reads);
-  for (size_t k = 1; k < reads; ++k) {
-    const v1::Read& before = job.round->reads(static_cast<int>(order[k - 1]));
-    const v1::Read& after = job.round->reads(static_cast<int>(order[k]));
-    if (Up(before.buffer_offset() + before.bytes()) > Down(after.buffer_offset())) {
-      tail_shared[order[k - 1]] = head_shared[order[k]] = true;
-    }
+  for (const RoundChunk& chunk : CutIntoChunks(*job.round, options_.chunk_bytes)) {
+    // Reads of no bytes have no piece.
+    while (job.first_piece.size() <= chunk.read) job.first_piece.push_back(job.pieces.size());
+    job.pieces.push_back({chunk, {}, false});
   }
+  job.first_piece.resize(reads + 1, job.pieces.size());
   job.left = std::make_unique<std::atomic<size_t>[]>(reads);
-  for (size_t i = 0; i < reads; ++i) {
-    const v1::Read& read = job.round->reads(static_cast<int>(i));
-    job.first_piece.push_back(job.pieces.size());
-    const uint64_t end = read.file_offset() + read.bytes();
-    uint64_t at = read.file_offset();
-    while (at < end) {
-      uint64_t stop_at = std::min(end, Down(at) + options_.chunk_bytes);
-      bool in_place = true;
-      if (at == read.file_offset() && head_shared[i] && at % kReadAlignment != 0) {
-        stop_at = std::min(end, Up(at));
-        in_place = false;
-      } else if (stop_at == end && tail_shared[i] && end % kReadAlignment != 0) {
-        if (Down(end) > at) {
-          stop_at = Down(end);
-        } else {
-          in_place = false;
-        }
-      }
-      job.pieces.push_back({i, at, stop_at - at, read.buffer_offset() + (at - read.file_offset()), in_place, {}});
-      at = stop_at;
-    }
-    job.left[i] = job.pieces.size() - job.first_piece.back();
-  }
-  job.first_piece.push_back(job.pieces.size());
+  for (size_t i = 0; i < reads; ++i) job.left[i] = job.first_piece[i + 1] - job.first_piece[i];
 
   return ForEachOnThreads("to read a load", job.pieces.size(), options_.io_threads, [&](size_t number, int) {
     if (stop) return MakeError(Reason::kInterrupted, "the load was stopped");
