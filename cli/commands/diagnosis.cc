@@ -150,8 +150,8 @@ Finding JudgeHugePages(const HugePages& pages) {
             ""};
   }
   return {Level::kNote, "huge pages",
-          "the kernel gives shared memory ordinary pages, so the first save of a trainer takes longer",
-          "As root: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"};
+          "the kernel gives shared memory ordinary pages, so that first saves and cold loads take longer",
+          "As root, on the machine: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"};
 }
 
 Finding JudgePidNamespaces(bool by_kernel) {
