@@ -107,7 +107,11 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::u
   link.registration.set_world_size(given.world_size);
   link.registration.set_node(given.node);
   link.registration.set_descriptor_socket(agent->descriptors_->path());
-  link.registration.set_predecessor(PredecessorIn({given.socket_directory, agent->boot_id_}));
+  std::vector<uint64_t> incarnations = PredecessorsIn(agent->Place());
+  link.registration.mutable_predecessors()->Add(incarnations.begin(), incarnations.end());
+  // It may be killed before it hears that it holds the rank.
+  incarnations.push_back(agent->incarnation_);
+  agent->LeaveIncarnations(incarnations);
   link.registration.set_transfer_address(agent->transfer_address_);
   link.registration.set_boot_id(agent->boot_id_);
   *link.registration.mutable_nccl() = support;
@@ -117,10 +121,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::u
   link.read_root_proof = [raw = agent.get()] { return raw->root_->ReadProof(); };
   link.on_registered = [raw = agent.get()](const std::string& proof) {
     raw->root_->Accepted(proof);
-    const AgentPlace place = {raw->options_.socket_directory, raw->boot_id_};
-    if (const auto left = LeaveToSuccessor(place, raw->incarnation_); !left.ok()) {
-      Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
-    }
+    raw->LeaveIncarnations({raw->incarnation_});
   };
   link.on_heard = [raw = agent.get()](bool answers) {
     raw->transfer_listener_->SetServing(kCoordinatorHealth, answers);
@@ -135,6 +136,14 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::u
   agent->link_->Start();
   agent->ticker_ = std::thread([raw = agent.get()] { raw->Tick(); });
   return agent;
+}
+
+AgentPlace Agent::Place() const { return {options_.socket_directory, boot_id_}; }
+
+void Agent::LeaveIncarnations(const std::vector<uint64_t>& incarnations) const {
+  if (const auto left = LeaveToSuccessor(Place(), incarnations); !left.ok()) {
+    Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
+  }
 }
 
 v1::NcclSupport Agent::StartExchange() {

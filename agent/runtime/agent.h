@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -22,6 +23,7 @@
 #include "agent/runtime/coordinator_link.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/sockets/peer.h"
+#include "agent/sockets/predecessor.h"
 #include "agent/sockets/process_status.h"
 #include "agent/staging/control_page.h"
 #include "agent/transport/exchange.h"
@@ -83,6 +85,9 @@ class Agent {
   // Lets the trainer ask how its saves ended, until then or until it has gone.
   void LetTrainerAsk(absl::Time deadline);
   // Returns what the coordinator is told of the exchange.
+  AgentPlace Place() const;
+  // Leaves to the next process what may hold the rank. If it cannot, that one waits for the end of the lease.
+  void LeaveIncarnations(const std::vector<uint64_t>& incarnations) const;
   v1::NcclSupport StartExchange();
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);
