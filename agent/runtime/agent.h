@@ -82,12 +82,14 @@ class Agent {
   // Returns the keys by which other agents prove themselves: those of the token that this agent has now.
   ConnectionListener::KeysNow TransferKeys() const;
   absl::Status StartTransferServer();
+  // Returns when a save had an outcome last, as far as this was seen: by the ticker, or by this call.
+  absl::Time LastOutcome();
   // Lets the trainer ask how its saves ended, until then or until it has gone.
   void LetTrainerAsk(absl::Time deadline);
-  // Returns what the coordinator is told of the exchange.
   AgentPlace Place() const;
   // Leaves to the next process what may hold the rank. If it cannot, that one waits for the end of the lease.
   void LeaveIncarnations(const std::vector<uint64_t>& incarnations) const;
+  // Returns what the coordinator is told of the exchange.
   v1::NcclSupport StartExchange();
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);
@@ -118,6 +120,8 @@ class Agent {
   uint64_t page_id_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t page_trainer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<ProcessStatus> process_ ABSL_GUARDED_BY(mutex_);  // of that trainer; null if it cannot be seen
+  uint64_t outcomes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time last_outcome_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> refused_ = false;  // the coordinator will never take this agent
 
