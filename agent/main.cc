@@ -91,9 +91,7 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
     return app.AddSetting(flag, value, help);
   };
   const auto host_port = cairn::HostPortLike("10.0.0.1:7420 or [fd00::1]:7420");
-  add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port")
-      .Required()
-      .Fits(host_port);
+  add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port").Required().Fits(host_port);
   add("--job", flags.agent.job, "name of the training job").Required();
   add("--rank", flags.agent.rank, "rank of the trainer (also RANK)").FromEnvironment("RANK").Required();
   add("--world-size", flags.agent.world_size, "number of ranks of the job (also WORLD_SIZE)")

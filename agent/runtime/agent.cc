@@ -28,8 +28,8 @@ namespace {
 // The name by which gRPC's health service says whether the agent hears from its coordinator; the empty name says
 // whether the agent itself serves.
 constexpr char kCoordinatorHealth[] = "coordinator";
-// A trainer that waits for an outcome asks in calls that follow each other. An agent that ends does not end sooner after
-// an outcome: whoever asked for the save may hear of it first, and then ends the agent.
+// A trainer that waits for an outcome asks in calls that follow each other. An agent that ends does not end sooner
+// after an outcome: whoever asked for the save may hear of it first, and then ends the agent.
 constexpr absl::Duration kTimeToAsk = absl::Seconds(3);
 constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 // How old the coordinator's idea of the trainer's step may become.

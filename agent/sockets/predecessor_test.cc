@@ -44,8 +44,9 @@ TEST_F(PredecessorTest, PredecessorsIn_FileThatIsNoIncarnation_IsNobody) {
   std::string whole;
   std::getline(std::ifstream(directory_ + "/incarnation"), whole);
   const std::string place = whole.substr(16);
-  for (const std::string& text : {std::string(), "7" + place, "000000000000000g" + place, "00000000000000070" + place, "," + whole, whole.substr(0, 16) + "," + place,
-                                  whole + " and more than that", whole.substr(0, 16)}) {
+  for (const std::string& text :
+       {std::string(), "7" + place, "000000000000000g" + place, "00000000000000070" + place, "," + whole,
+        whole.substr(0, 16) + "," + place, whole + " and more than that", whole.substr(0, 16)}) {
     std::ofstream(directory_ + "/incarnation") << text;
     EXPECT_EQ(PredecessorsIn(place_), Incarnations()) << text;
   }

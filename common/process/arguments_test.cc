@@ -204,9 +204,9 @@ TEST_F(ArgumentsTest, Parse_OptionIsNotGiven_ReadsTheEnvironment) {
   {
     ArgumentParser parser("prog", "", "1");
     std::string value;
-    parser.AddOption("--value", value, "")
-        .FromEnvironment("CAIRN_TEST_LONG")
-        .Fits([](const std::string&) { return "is not short"; });
+    parser.AddOption("--value", value, "").FromEnvironment("CAIRN_TEST_LONG").Fits([](const std::string&) {
+      return "is not short";
+    });
     const char* none[] = {"prog"};
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(parser.Parse(1, none), 2);

@@ -50,9 +50,10 @@ TEST(HostPortLikeTest, HostPortLike_AddressOfOneLink_SaysThatOthersDoNotReachIt)
   for (const char* address : {"[fe80::1]:7420", "[fe80::1%eth0]:7420", "[FE80::1%25eth0]:7420", "ipv6:[febf::1]:7420",
                               "fe80::1%eth0:7420", "[fd00::1%eth0]:7420"}) {
     EXPECT_FALSE(IsHostPort(address)) << address;
-    EXPECT_EQ(why_not(address),
-              "is a link-local IPv6 address, which leads elsewhere on each machine: give a name, or an address that all "
-              "machines of the job reach")
+    EXPECT_EQ(
+        why_not(address),
+        "is a link-local IPv6 address, which leads elsewhere on each machine: give a name, or an address that all "
+        "machines of the job reach")
         << address;
   }
 }
