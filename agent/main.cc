@@ -81,18 +81,17 @@ struct Settings {
 
 constexpr char kUnix[] = "unix:";
 
-bool IsMetricsAddress(std::string_view address) {
-  return cairn::IsHostPort(address) || address.starts_with(absl::StrCat(kUnix, "/"));
+std::string WhyNoMetricsAddress(const std::string& address) {
+  if (address.starts_with(absl::StrCat(kUnix, "/"))) return "";
+  return cairn::HostPortLike("127.0.0.1:9421, or unix:/PATH")(address);
 }
 
 void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     return app.AddSetting(flag, value, help);
   };
-  const char* const kHostPort = "host:port, for example 10.0.0.1:7420 or [fd00::1]:7420";
-  add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port")
-      .Required()
-      .Fits(cairn::IsHostPort, kHostPort);
+  const auto host_port = cairn::HostPortLike("10.0.0.1:7420 or [fd00::1]:7420");
+  add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port").Required().Fits(host_port);
   add("--job", flags.agent.job, "name of the training job").Required();
   add("--rank", flags.agent.rank, "rank of the trainer (also RANK)").FromEnvironment("RANK").Required();
   add("--world-size", flags.agent.world_size, "number of ranks of the job (also WORLD_SIZE)")
@@ -100,9 +99,9 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       .Required();
   add("--root", flags.agent.root, "directory of all checkpoints, the same for coordinator and agents").Required();
   add("--listen", flags.agent.listen, "where other agents connect; other than loopback needs --token-file")
-      .Fits(cairn::IsHostPort, kHostPort);
+      .Fits(host_port);
   add("--advertise", flags.agent.advertise, "address that other agents are told, if it is not the one of --listen")
-      .Fits(cairn::IsHostPort, kHostPort);
+      .Fits(host_port);
   add("--socket-directory", flags.agent.socket_directory,
       "directory of the trainer's socket (default: below XDG_RUNTIME_DIR or /tmp)");
   add("--memory-budget", flags.memory_budget,
@@ -159,7 +158,7 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--address-file", flags.address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--metrics-listen", flags.metrics_listen,
       "address at which Prometheus finds /metrics, without a token (default: none)")
-      .Fits(IsMetricsAddress, "host:port, for example 127.0.0.1:9421, or unix:/PATH");
+      .Fits(WhyNoMetricsAddress);
   add("--drain-timeout", flags.drain_timeout, "how long SIGTERM waits for staged saves");
   add("--register-timeout", flags.register_timeout,
       "how long a rank that another agent still holds is asked for again, and a token looked for that the coordinator "

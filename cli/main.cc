@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
       .OneOf({"table", "json"});
   app.AddOption("--coordinator", context.coordinator, "Address of the coordinator, host:port")
       .FromEnvironment("CAIRN_COORDINATOR")
-      .Fits(cairn::IsHostPort, "host:port, for example 127.0.0.1:7420");
+      .Fits(cairn::HostPortLike("127.0.0.1:7420"));
   cairn::Argument token_file =
       app.AddOption("--token-file", context.token_file,
                     "File with the coordinator's token (default: searched for by the coordinator's address in this "

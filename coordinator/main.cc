@@ -295,11 +295,11 @@ void AddFlags(Flags& flags, ArgumentParser& app) {
     return app.AddSetting(flag, value, help);
   };
   add("--listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed")
-      .Fits(IsHostPort, "host:port, for example 127.0.0.1:7420");
+      .Fits(HostPortLike("127.0.0.1:7420"));
   add("--address-file", flags.address_file, "Write the address that was bound into this file");
   add("--metrics-listen", flags.metrics_listen,
       "Address at which Prometheus finds /metrics, without a token (default: none)")
-      .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
+      .Fits(HostPortLike("127.0.0.1:9420"));
   add("--root", flags.root,
       "Directory of all checkpoints, the same on every machine, or s3://bucket/prefix, gs://bucket/prefix")
       .Required();

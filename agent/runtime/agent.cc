@@ -28,8 +28,9 @@ namespace {
 // The name by which gRPC's health service says whether the agent hears from its coordinator; the empty name says
 // whether the agent itself serves.
 constexpr char kCoordinatorHealth[] = "coordinator";
-// A trainer that waits for an outcome asks in calls that follow each other.
-constexpr absl::Duration kTimeToAsk = absl::Seconds(1);
+// A trainer that waits for an outcome asks in calls that follow each other. An agent that ends does not end sooner
+// after an outcome: whoever asked for the save may hear of it first, and then ends the agent.
+constexpr absl::Duration kTimeToAsk = absl::Seconds(3);
 constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 // How old the coordinator's idea of the trainer's step may become.
 constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
@@ -107,7 +108,11 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::u
   link.registration.set_world_size(given.world_size);
   link.registration.set_node(given.node);
   link.registration.set_descriptor_socket(agent->descriptors_->path());
-  link.registration.set_predecessor(PredecessorIn({given.socket_directory, agent->boot_id_}));
+  std::vector<uint64_t> incarnations = PredecessorsIn(agent->Place());
+  link.registration.mutable_predecessors()->Add(incarnations.begin(), incarnations.end());
+  // It may be killed before it hears that it holds the rank.
+  incarnations.push_back(agent->incarnation_);
+  agent->LeaveIncarnations(incarnations);
   link.registration.set_transfer_address(agent->transfer_address_);
   link.registration.set_boot_id(agent->boot_id_);
   *link.registration.mutable_nccl() = support;
@@ -117,10 +122,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::u
   link.read_root_proof = [raw = agent.get()] { return raw->root_->ReadProof(); };
   link.on_registered = [raw = agent.get()](const std::string& proof) {
     raw->root_->Accepted(proof);
-    const AgentPlace place = {raw->options_.socket_directory, raw->boot_id_};
-    if (const auto left = LeaveToSuccessor(place, raw->incarnation_); !left.ok()) {
-      Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
-    }
+    raw->LeaveIncarnations({raw->incarnation_});
   };
   link.on_heard = [raw = agent.get()](bool answers) {
     raw->transfer_listener_->SetServing(kCoordinatorHealth, answers);
@@ -135,6 +137,14 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options, std::u
   agent->link_->Start();
   agent->ticker_ = std::thread([raw = agent.get()] { raw->Tick(); });
   return agent;
+}
+
+AgentPlace Agent::Place() const { return {options_.socket_directory, boot_id_}; }
+
+void Agent::LeaveIncarnations(const std::vector<uint64_t>& incarnations) const {
+  if (const auto left = LeaveToSuccessor(Place(), incarnations); !left.ok()) {
+    Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
+  }
 }
 
 v1::NcclSupport Agent::StartExchange() {
@@ -172,6 +182,13 @@ void Agent::Stop(bool unregister) {
   if (devices_ != nullptr) devices_->Stop();
 }
 
+absl::Time Agent::LastOutcome() {
+  const uint64_t outcomes = host_.Do([](Session& session, absl::Time) { return session.saves().ended(); });
+  MutexLock lock(mutex_);
+  if (std::exchange(outcomes_, outcomes) != outcomes) last_outcome_ = Clock::Real().SteadyNow();
+  return last_outcome_;
+}
+
 void Agent::LetTrainerAsk(absl::Time deadline) {
   while (true) {
     uint64_t version = 0;
@@ -188,7 +205,6 @@ void Agent::LetTrainerAsk(absl::Time deadline) {
 absl::Status Agent::Drain(absl::Duration timeout) {
   transfer_listener_->SetAllServing(false);
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
-  bool waited = false;
   while (true) {
     uint64_t version = 0;
     const std::string held = host_.Do([&](Session& session, absl::Time) {
@@ -197,10 +213,9 @@ absl::Status Agent::Drain(absl::Duration timeout) {
     });
     const absl::Duration left = deadline - Clock::Real().SteadyNow();
     if (held.empty()) {
-      if (waited) LetTrainerAsk(std::min(deadline, Clock::Real().SteadyNow() + kTimeToAsk));
+      LetTrainerAsk(std::min(deadline, LastOutcome() + kTimeToAsk));
       return absl::OkStatus();
     }
-    waited = true;
     if (refused_ || left <= absl::ZeroDuration()) {
       return MakeError(Reason::kTimedOut, absl::StrCat("the agent ends, and ", held, " has no outcome yet"));
     }
@@ -385,6 +400,7 @@ void Agent::Tick() {
     saves_->Tick();
     loads_->Tick();
     host_.Tick();
+    (void)LastOutcome();
     const absl::Time now = Clock::Real().SteadyNow();
     if (const auto step = CurrentStep(); step != told_step && now - told_at >= kStepInterval) {
       told_step = step;

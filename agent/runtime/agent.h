@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -22,6 +23,7 @@
 #include "agent/runtime/coordinator_link.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/sockets/peer.h"
+#include "agent/sockets/predecessor.h"
 #include "agent/sockets/process_status.h"
 #include "agent/staging/control_page.h"
 #include "agent/transport/exchange.h"
@@ -80,8 +82,13 @@ class Agent {
   // Returns the keys by which other agents prove themselves: those of the token that this agent has now.
   ConnectionListener::KeysNow TransferKeys() const;
   absl::Status StartTransferServer();
+  // Returns when a save had an outcome last, as far as this was seen: by the ticker, or by this call.
+  absl::Time LastOutcome();
   // Lets the trainer ask how its saves ended, until then or until it has gone.
   void LetTrainerAsk(absl::Time deadline);
+  AgentPlace Place() const;
+  // Leaves to the next process what may hold the rank. If it cannot, that one waits for the end of the lease.
+  void LeaveIncarnations(const std::vector<uint64_t>& incarnations) const;
   // Returns what the coordinator is told of the exchange.
   v1::NcclSupport StartExchange();
   void Execute(Action action);
@@ -113,6 +120,8 @@ class Agent {
   uint64_t page_id_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t page_trainer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<ProcessStatus> process_ ABSL_GUARDED_BY(mutex_);  // of that trainer; null if it cannot be seen
+  uint64_t outcomes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time last_outcome_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> refused_ = false;  // the coordinator will never take this agent
 

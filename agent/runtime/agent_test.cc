@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <vector>
 
 #include "agent/testing/agent_fixture.h"
 #include "agent/testing/running_agent.h"
@@ -49,6 +50,27 @@ TEST_F(AgentTest, Agent_CoordinatorOfASmallerEpoch_DoesNotObeyIt) {
         absl::Milliseconds(50));
   }
   EXPECT_FALSE(agent.agent().host().Do([](Session& session, absl::Time) { return session.registered(); }));
+}
+
+TEST_F(AgentTest, Registration_EarlierProcessesHadNoAnswer_NamesAllThatMayHoldTheRank) {
+  std::vector<uint64_t> may_hold;
+  // Starts an agent, ends it when it is registered, and returns the predecessors that it has named.
+  const auto run_one = [&] {
+    coordinator_.Restart(6);
+    const RunningAgent agent(Options());
+    coordinator_.Await(0, [](const v1::AgentState&) { return true; });
+    may_hold = {agent.agent().incarnation()};
+    const auto named = coordinator_.registration(0).predecessors();
+    return std::vector<uint64_t>(named.begin(), named.end());
+  };
+  EXPECT_EQ(run_one(), std::vector<uint64_t>());
+  coordinator_.Refuse(MakeError(Reason::kRankConflict, "until the lease has ended"));
+  for (int i = 0; i < 2; ++i) may_hold.push_back(RunningAgent(Options()).agent().incarnation());
+  coordinator_.Refuse(absl::OkStatus());
+  const std::vector<uint64_t> before = may_hold;
+  EXPECT_EQ(run_one(), before);
+  const std::vector<uint64_t> answered = may_hold;
+  EXPECT_EQ(run_one(), answered);
 }
 
 TEST_F(AgentTest, Attach_TheTrainerHasEndedMeanwhile_IsNotTakenForOneThatLives) {

@@ -10,6 +10,7 @@ constexpr size_t kKeptEnded = 64;
 }  // namespace
 
 void EndedSaves::Add(Ended ended) {
+  ++count_;
   ended_.push_back(std::move(ended));
   if (ended_.size() > kKeptEnded) ended_.pop_front();
 }

@@ -26,6 +26,8 @@ class EndedSaves {
   };
 
   void Add(Ended ended);
+  // Returns how many were added.
+  uint64_t count() const { return count_; }
 
   // Returns whether the last save of this step was committed.
   bool Committed(int64_t step) const;
@@ -39,6 +41,7 @@ class EndedSaves {
 
  private:
   std::deque<Ended> ended_;  // the newest last
+  uint64_t count_ = 0;
 };
 
 }  // namespace cairn

@@ -68,6 +68,8 @@ class RankSaves {
 
   // None goes on, and none is to be told to the coordinator but as a question.
   bool empty() const { return saves_.empty(); }
+  // Returns how many saves have had an outcome.
+  uint64_t ended() const { return ended_.count(); }
   // True while a staged save has no outcome: what a drain waits for.
   bool HoldsStaged() const;
   // True while the slab holds what is not written yet, or may have to be written again.

@@ -24,7 +24,7 @@ class RunningAgent {
 
   // The target that a trainer connects to.
   std::string address() const { return "unix:" + server_->path(); }
-  Agent& agent() { return *agent_; }
+  Agent& agent() const { return *agent_; }
 
  private:
   std::unique_ptr<Agent> agent_;

@@ -109,7 +109,7 @@ void AddAgentsCommand(Command app, CommandContext& context) {
   LocalClusterOptions& cluster = arguments->cluster;
   cluster.job.clear();  // in a cluster no job is the default
   Command command = app.AddCommand("agents", "Runs the agents of all ranks of a pod, as its sidecar, until SIGTERM");
-  const char* const kHostPort = "host:port, for example 0.0.0.0:7421 or [fd00::1]:7421";
+  const auto host_port = HostPortLike("0.0.0.0:7421 or [fd00::1]:7421");
   command.AddSetting("--job", cluster.job, "The job's name").Required();
   command.AddSetting("--root", cluster.root, "Root of all checkpoints, the same for coordinator and agents").Required();
   command.AddSetting("--ranks", cluster.ranks, "Number of ranks of each pod: torchrun's --nproc-per-node")
@@ -124,16 +124,16 @@ void AddAgentsCommand(Command app, CommandContext& context) {
   command
       .AddSetting("--listen", cluster.listen,
                   "Where the first agent listens for other agents; the next agents take the next ports")
-      .Fits(IsHostPort, kHostPort);
+      .Fits(host_port);
   command
       .AddSetting("--advertise", cluster.advertise,
                   "The first agent's address for other agents, if it is not that of --listen")
-      .Fits(IsHostPort, kHostPort);
+      .Fits(host_port);
   command
       .AddSetting("--metrics-listen", arguments->metrics_listen,
                   "Where this command serves /metrics of itself and of all agents, which have the label rank, and "
                   "/serving, which answers 200 when all agents serve and 503 before")
-      .Fits(IsHostPort, kHostPort);
+      .Fits(host_port);
   command.AddSetting("--drain-timeout", arguments->drain_timeout, "How long SIGTERM waits for staged saves");
   command.Footer(
       "Example:\n"

@@ -74,7 +74,7 @@ void AddServeCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("serve", "Serves a live web page with jobs, saves, loads, ranks and timelines");
   command.AddOption("--listen", arguments->listen, "Address of the page; port 0 takes a free one")
       .FromEnvironment("CAIRN_SERVE_LISTEN")
-      .Fits(IsHostPort, "host:port, for example 127.0.0.1:7430")
+      .Fits(HostPortLike("127.0.0.1:7430"))
       .ShowDefault();
   command
       .AddOption("--host", arguments->hosts,

@@ -223,9 +223,10 @@ Argument& Argument::Positive() {
   return *this;
 }
 
-Argument& Argument::Fits(std::function<bool(const std::string&)> fits, const std::string& form) {
-  option_->check([fits = std::move(fits), form](const std::string& value) {
-    return fits(value) ? std::string() : "'" + value + "' is not " + form;
+Argument& Argument::Fits(std::function<std::string(const std::string&)> why_not) {
+  option_->check([why_not = std::move(why_not)](const std::string& value) {
+    const std::string why = why_not(value);
+    return why.empty() ? why : "'" + value + "' " + why;
   });
   return *this;
 }

@@ -30,8 +30,9 @@ class Argument {
   Argument& OneOf(std::vector<std::string> values);
   Argument& Between(int64_t least, int64_t most);
   Argument& Positive();
-  // A value that `fits` refuses, also from the environment, is an error: the value "is not <form>".
-  Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
+  // A value for which `why_not` returns a text, also from the environment, is an error: the value, and that text, such
+  // as "is not host:port".
+  Argument& Fits(std::function<std::string(const std::string&)> why_not);
   // Makes it an error to give both arguments.
   Argument& Excludes(const Argument& other);
   // Makes it an error to give this argument without the other one.

@@ -34,7 +34,9 @@ class ArgumentsTest : public ::testing::Test {
     run.AddOption("--unit", unit_, "Of the size").Needs(size);
     run.AddOption("--tag", tags_, "Any text").OneEachTime();
     run.AddOption("--keys", keys_, "Names").TakesMany().SplitAt(',');
-    run.AddOption("--odd", odd_, "A name").Fits([](const std::string& value) { return value == "odd"; }, "an odd name");
+    run.AddOption("--odd", odd_, "A name").Fits([](const std::string& value) {
+      return value == "odd" ? "" : "is not an odd name";
+    });
     run.AddFlag("--quiet,-q", quiet_, "No words");
     run.RefuseOption("--depth", "give --threads");
     run.Footer("Example:\n  prog run x");
@@ -202,9 +204,9 @@ TEST_F(ArgumentsTest, Parse_OptionIsNotGiven_ReadsTheEnvironment) {
   {
     ArgumentParser parser("prog", "", "1");
     std::string value;
-    parser.AddOption("--value", value, "")
-        .FromEnvironment("CAIRN_TEST_LONG")
-        .Fits([](const std::string&) { return false; }, "short");
+    parser.AddOption("--value", value, "").FromEnvironment("CAIRN_TEST_LONG").Fits([](const std::string&) {
+      return "is not short";
+    });
     const char* none[] = {"prog"};
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(parser.Parse(1, none), 2);

@@ -47,6 +47,13 @@ std::pair<std::string, std::string> Split(std::string_view address) {
   return {std::move(host), has_port ? std::string(address.substr(colon)) : std::string()};
 }
 
+// Returns whether the host means another machine on each network link, with a zone ("fe80::1%eth0") or without one.
+bool IsOfOneLink(const std::string& host) {
+  in6_addr six;
+  const std::string address = host.substr(0, host.find('%'));
+  return inet_pton(AF_INET6, address.c_str(), &six) == 1 && (address != host || IN6_IS_ADDR_LINKLOCAL(&six));
+}
+
 std::string Join(const std::string& host, const std::string& port) {
   in6_addr six;
   return inet_pton(AF_INET6, host.c_str(), &six) == 1 ? absl::StrCat("[", host, "]", port) : absl::StrCat(host, port);
@@ -84,10 +91,22 @@ bool IsHostPort(std::string_view address) {
       port.size() > 1 && port.size() <= 6 && std::all_of(port.begin() + 1, port.end(), absl::ascii_isdigit);
   if (!digits || !absl::SimpleAtoi(port.substr(1), &number) || number > 65535) return false;
   if (host.find(':') != std::string::npos)
-    return address.find('[') != std::string_view::npos && !NumericHost(host).empty();
+    return address.find('[') != std::string_view::npos && !NumericHost(host).empty() && !IsOfOneLink(host);
   return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
   });
+}
+
+std::function<std::string(const std::string&)> HostPortLike(std::string example) {
+  return [example = std::move(example)](const std::string& value) {
+    if (IsHostPort(value)) return std::string();
+    if (IsOfOneLink(Split(value).first)) {
+      return std::string(
+          "is a link-local IPv6 address, which leads elsewhere on each machine: give a name, or an address that all "
+          "machines of the job reach");
+    }
+    return absl::StrCat("is not host:port, for example ", example);
+  };
 }
 
 bool IsLoopback(std::string_view address) {

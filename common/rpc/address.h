@@ -2,6 +2,7 @@
 #ifndef CAIRN_COMMON_RPC_ADDRESS_H_
 #define CAIRN_COMMON_RPC_ADDRESS_H_
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,8 +27,12 @@ std::string JoinHostPort(std::string_view host, int port);
 std::pair<std::string, std::string> HostAndPort(std::string_view address);
 
 // Returns whether the address has a host and a port (0 to 65535). The host is a name, an IPv4 address, or an IPv6
-// address in brackets. gRPC's prefixes "dns:", "ipv4:" and "ipv6:" are allowed. Looks up no name.
+// address in brackets that is not link-local. gRPC's prefixes "dns:", "ipv4:" and "ipv6:" are allowed. Looks up no
+// name.
 bool IsHostPort(std::string_view address);
+
+// Returns a function that says why a value is no host and port, for Argument::Fits. `example` is an address that fits.
+std::function<std::string(const std::string&)> HostPortLike(std::string example);
 
 // Returns whether only this machine can reach the address: 127.0.0.0/8, ::1, or localhost. Looks up no name.
 bool IsLoopback(std::string_view address);

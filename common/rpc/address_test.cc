@@ -43,6 +43,21 @@ TEST(IsHostPortTest, IsHostPort_HostOrPortIsMissing_IsFalse) {
     EXPECT_FALSE(IsHostPort(address)) << address;
 }
 
+TEST(HostPortLikeTest, HostPortLike_AddressOfOneLink_SaysThatOthersDoNotReachIt) {
+  const auto why_not = HostPortLike("10.0.0.1:7420");
+  EXPECT_EQ(why_not("[fd00::1]:7420"), "");
+  EXPECT_EQ(why_not("[fd00::1]"), "is not host:port, for example 10.0.0.1:7420");
+  for (const char* address : {"[fe80::1]:7420", "[fe80::1%eth0]:7420", "[FE80::1%25eth0]:7420", "ipv6:[febf::1]:7420",
+                              "fe80::1%eth0:7420", "[fd00::1%eth0]:7420"}) {
+    EXPECT_FALSE(IsHostPort(address)) << address;
+    EXPECT_EQ(
+        why_not(address),
+        "is a link-local IPv6 address, which leads elsewhere on each machine: give a name, or an address that all "
+        "machines of the job reach")
+        << address;
+  }
+}
+
 TEST(IsLoopbackTest, IsLoopback_NumbersAndLocalhost_AreTold) {
   for (const char* address : {"127.0.0.1:0", "127.9.9.9:1", "localhost:7420", "[::1]:0", "[::ffff:127.0.0.1]:1"})
     EXPECT_TRUE(IsLoopback(address)) << address;

@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
                        request.mutable_agent()->set_incarnation(77);
                        request.set_world_size(kRanks);
                        const Member& holder = *core.job.members().Find(2);
-                       request.set_predecessor(holder.incarnation);
+                       request.add_predecessors(holder.incarnation);
                        EXPECT_TRUE(MembersOf(core).Register(request, holder.heard).ok());
                      },
                      kStep},

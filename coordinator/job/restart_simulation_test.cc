@@ -177,7 +177,7 @@ class World : private Simulation {
       v1::RegisterAgentRequest request;
       *request.mutable_agent() = Identity(rank);
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
-      request.set_predecessor(rank.registered_last);
+      request.add_predecessors(rank.registered_last);
       InCore([&](const Moment& moment) {
         if (!core_->job.Register(request, moment).ok()) return;
         for (const Rank& other : ranks_) core_->layouts.Add(Layout(other.number), 1);

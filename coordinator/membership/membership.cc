@@ -61,7 +61,8 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   const int world_size = static_cast<int>(request.world_size());
   const Member* held = Find(rank);
   const bool other = held != nullptr && held->incarnation != agent.incarnation();
-  if (other && request.predecessor() != held->incarnation && now - deaf_ <= held->lease_end) {
+  const bool succeeds = other && std::ranges::count(request.predecessors(), held->incarnation) > 0;
+  if (other && !succeeds && now - deaf_ <= held->lease_end) {
     return MakeError(
         Reason::kRankConflict,
         absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(held->incarnation), " on ",

@@ -98,11 +98,11 @@ TEST(MembershipTest, Register_SuccessorOfTheHolder_TakesItsPlaceAtOnce) {
   ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
   v1::RegisterAgentRequest next = Request(1, 8);
   for (const uint64_t another : {0, 6, 8}) {
-    next.set_predecessor(another);
+    next.add_predecessors(another);
     const absl::Status refused = members.Register(next, kStart).status();
     EXPECT_TRUE(HasReason(refused, Reason::kRankConflict)) << refused;
   }
-  next.set_predecessor(7);
+  next.add_predecessors(7);
   EXPECT_TRUE(members.Register(next, kStart).ok());
   EXPECT_EQ(members.Find(1)->incarnation, 8u);
   EXPECT_EQ(members.epoch(), 2u);

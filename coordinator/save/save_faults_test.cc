@@ -312,7 +312,7 @@ TEST_F(SaveFaultsTest, Members_AnAgentWasRestarted_IsLost) {
   v1::RegisterAgentRequest request;
   *request.mutable_agent() = Identity(1);
   request.mutable_agent()->set_incarnation(99);
-  request.set_predecessor(Identity(1).incarnation());
+  request.add_predecessors(Identity(1).incarnation());
   request.set_world_size(3);
   ASSERT_TRUE(members_.Register(request, context_.now).ok());
   (void)save_.Advance({}, context_);

@@ -64,7 +64,7 @@ class JobFixture : public testing::Test {
     v1::RegisterAgentRequest request;
     *request.mutable_agent() = Identity(rank);
     request.set_world_size(static_cast<uint32_t>(ranks_));
-    if (restarts_[rank] > 0) request.set_predecessor(request.agent().incarnation() - 100);
+    if (restarts_[rank] > 0) request.add_predecessors(request.agent().incarnation() - 100);
     const auto registered = job().Register(request, At());
     ASSERT_TRUE(registered.ok()) << registered.status();
   }

@@ -131,6 +131,7 @@ def test_job_survives_a_kill_an_eviction_a_new_coordinator_and_a_new_size(kubern
     for message in job.failed_hooks():
         # The hook that comes last may find that there is nobody left to save.
         assert "TRAINER_LOST" in message or "STEP_REFUSED" in message, message
+    assert not [one["status"] for one in kubernetes.get("jobs") if "succeeded" in one["status"]]
     (second,) = evicted
     assert second > first
     verify(job, second)

@@ -455,10 +455,10 @@ def test_Step_AStateThatCannotBeStored_IsRaised(cluster):
         assert '{"model": model}' in caught.value.message
 
 
-def start(cluster, rank, log, *options):
+def start(cluster, rank, log, *options, words=()):
     environment = {**os.environ, "CAIRN_AGENT": cluster.agents[rank].address, "OMP_NUM_THREADS": "1",
                    "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
-    return cluster.spawn([sys.executable, str(WORKER), str(log), *options], env=environment,
+    return cluster.spawn([*words, sys.executable, str(WORKER), str(log), *options], env=environment,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -478,6 +478,23 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
         # It went on until the step on which all ranks had agreed, and not further.
         for rank in receivers:
             assert committed == [int(logs[rank].read_text().split()[-1])], outputs
+
+
+def test_Sigterm_FirstProcessOfAContainer_EndsAfterACommittedSave(tmp_path):
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"no process namespace here: {tried.stderr.strip()}")
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        log = tmp_path / "log"
+        worker = start(cluster, 0, log, words=words)
+        until(lambda: log.exists() and len(log.read_text().split()) > 5, limit=240, text="training")
+        first = int(pathlib.Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text())
+        os.kill(first, signal.SIGTERM)
+        output = worker.communicate(timeout=240)[0]
+        assert worker.returncode == 128 + signal.SIGTERM, output
+        with cluster.connect(0) as client:
+            assert client.checkpoints() == [int(log.read_text().split()[-1])], output
 
 
 INTERRUPTED = """

@@ -1,5 +1,6 @@
-"""Tests an agent that is killed and started again in the middle of a save."""
+"""Tests an agent that is killed and started again: in the middle of a save, and before it holds its rank."""
 
+import socket
 import threading
 import time
 
@@ -99,3 +100,61 @@ def test_attempt_ends_at_once_and_its_outcome_is_told_by_the_next_agent(root, pr
         answer = other._session.call("WaitSave", request, 20.0)
         assert not answer.pending and answer.checkpoint.attempt == 1
         assert wire.error_from_status(answer.checkpoint.error).message == lost.value.message
+
+
+class LosesTheAnswer:
+    """A way to the coordinator on which the answer to a registration, and all that follows, is lost."""
+
+    def __init__(self, target: str) -> None:
+        host, port = target.rsplit(":", 1)
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # the test is over
+                return
+            server = socket.create_connection(self._target)
+            asked = threading.Event()
+            for source, sink, ends in ((client, server, None), (server, client, asked)):
+                threading.Thread(target=self._carry, args=(source, sink, asked, ends), daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, sink: socket.socket, asked: threading.Event,
+               ends: threading.Event | None) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if b"RegisterAgent" in data:
+                    asked.set()
+                if ends is None or not ends.is_set():
+                    sink.sendall(data)
+        except OSError:
+            pass  # its other side has ended
+        sink.close()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_agent_killed_before_it_hears_that_it_holds_its_rank_leaves_it_to_the_next(root):
+    # With a token, an agent talks to no process that stands between.
+    insecure = ["--insecure"]
+    with cairn.local.Cluster(ranks=1, root=root, coordinator_flags=FLAGS + insecure, agent_flags=insecure) as cluster:
+        agent, flags = cluster.agents[0], cluster.agents[0].flags
+        for registrations in (2, 3):
+            way = LosesTheAnswer(cluster.coordinator.address)
+            agent.flags = [f"--coordinator={way.address}" if "--coordinator=" in flag else flag for flag in flags]
+            agent.restart()
+            until(lambda count=registrations: cluster.coordinator.log.read_text().count("event=registered") == count,
+                  text="the coordinator takes the agent")
+            agent.kill()
+            way.close()
+        assert agent.log.read_text().count("event=registered") == 1
+        agent.flags = flags
+        agent.restart()
+        saving = cluster.connect(0).save(1, {"w": rows(WHOLE, 0, 1)}, timeout=60)
+        assert saving.wait(timeout=60).step == 1

@@ -254,12 +254,14 @@ def test_port_of_a_later_agent_that_is_taken_ends_all_and_frees_their_ranks(plac
 
 SLOW_TRAINER = """
 import os
+import sys
 import numpy as np
 import cairn
 client = cairn.connect()
 try:
     saving = client.save(1, {"w": np.zeros(24 << 20, np.uint8)}, timeout=30)
     os.write(1, b"staged\\n")
+    sys.stdin.readline()
     saving.wait(60)
     os.write(1, b"committed\\n")
 except cairn.Error as error:
@@ -267,11 +269,11 @@ except cairn.Error as error:
 """
 
 
-def slow_trainer(pod):
+def slow_trainer(pod, stdin=subprocess.DEVNULL):
     environment = os.environ | {"PYTHONPATH": PATHS, "LOCAL_RANK": "0",
                                 "CAIRN_AGENT": f"unix:{pod.directory}/local{{local_rank}}/agent.sock"}
     return subprocess.Popen([sys.executable, "-c", SLOW_TRAINER], env=environment, text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE)
+                            stderr=subprocess.PIPE, stdin=stdin)
 
 
 def verified(place) -> bool:
@@ -289,6 +291,17 @@ def test_staged_save_is_finished_after_sigterm(place):
         assert verified(place)
         assert trainer.stdout.readline() == "committed\n", "the trainer is told before the agent ends"
         trainer.communicate(timeout=60)
+
+
+def test_trainer_that_did_not_hear_yet_how_its_save_ended_is_told_after_sigterm(place):
+    with sidecar(place, ranks=1) as pod:
+        trainer = slow_trainer(pod, stdin=subprocess.PIPE)
+        assert trainer.stdout.readline() == "staged\n"
+        until(lambda: pod.metric("cairn_agent_busy", 0) == 0 and verified(place), text="the save is committed")
+        pod.process.terminate()
+        until(lambda: "event=draining" in pod.log.read_text(), text="SIGTERM has come")
+        assert trainer.communicate("\n", timeout=60)[0] == "committed\n"
+        assert pod.process.wait(60) == 0, pod.log.read_text()
 
 
 def test_save_that_does_not_end_in_time_is_named_and_aborted(place):

@@ -2,7 +2,7 @@
 
     python3 launcher.py PODS RANKS-PER-POD PROGRAM      with the pod's number in NODE_RANK
 
-SIGTERM goes to all processes. The exit status is 0 if it is that of all.
+SIGTERM goes to all processes. The exit status is that of all, or 1 if they differ.
 """
 
 import os
@@ -21,7 +21,8 @@ def main() -> int:
                   "LOCAL_WORLD_SIZE": ranks}
         running.append(subprocess.Popen([sys.executable, *sys.argv[3:]],
                                         env=os.environ | {name: str(value) for name, value in places.items()}))
-    return 0 if all([one.wait() == 0 for one in running]) else 1
+    ends = {one.wait() for one in running}
+    return ends.pop() if len(ends) == 1 else 1
 
 
 if __name__ == "__main__":

@@ -244,7 +244,7 @@ void SimulatedWorld::Register(SimulatedAgent& agent) {
   *request.mutable_agent() = agent.Identity(kJob);
   request.set_world_size(static_cast<uint32_t>(agents_.size()));
   // On the same machine it knows the process before it, and takes the rank at once.
-  if (Chance(0.5)) request.set_predecessor(agent.predecessor);
+  if (Chance(0.5)) request.add_predecessors(agent.predecessor);
   Send([this, &agent, incarnation = agent.incarnation, request] {
     if (request.agent().coordinator_epoch() > epoch_) return;
     InCore([&](const Moment& moment) {

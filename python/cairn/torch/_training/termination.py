@@ -36,7 +36,11 @@ class DeferredTermination:
         self._installed = False
 
     def end_process(self) -> None:
-        """Ends the process as the signal would have, unless the program had a handler of its own, which was called."""
+        """Ends the process as the signal would have, unless the program had a handler of its own, which was called.
+
+        Raises:
+          SystemExit: in the first process of a container, which gets no signal that it has no handler for.
+        """
         if not self._installed:
             return
         before = self._handlers.before(signal.SIGTERM)
@@ -44,6 +48,7 @@ class DeferredTermination:
             return
         self.stop()
         os.kill(os.getpid(), signal.SIGTERM)
+        raise SystemExit(128 + signal.SIGTERM)
 
     def _handle(self, number: int, frame: Any) -> None:
         self.asked = True
