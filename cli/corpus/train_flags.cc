@@ -16,25 +16,12 @@
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/input_part.h"
 #include "corpus/io/object_stores.h"
-#include "corpus/io/open_source.h"
 #include "corpus/io/output_place.h"
 
 namespace cairn::cli {
 namespace {
 
 int DefaultThreads() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
-
-bool HasEnding(const std::string& text, const std::string& ending) {
-  return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
-}
-
-bool IsJsonLines(const std::string& input) {
-  std::string name = input;
-  for (const char* ending : {".gz", ".xz", ".zst"}) {
-    if (HasEnding(name, ending)) name.resize(name.size() - std::string(ending).size());
-  }
-  return corpus::IsTable(name) || corpus::IsTar(name) || HasEnding(name, ".jsonl") || HasEnding(name, ".ndjson");
-}
 
 // Returns the directory in which the counts on disk get their own one.
 absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
@@ -104,21 +91,15 @@ absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& ar
                      {{"option", "INPUT"}, {"next", "Give files, or --group NAME=PATH for each group."}});
   }
   const std::vector<std::string> inputs = AllInputs(options);
-  const auto json_lines = static_cast<size_t>(std::count_if(inputs.begin(), inputs.end(), IsJsonLines));
-  if (!arguments.json_key.empty() || json_lines == inputs.size()) {
-    options.unit = corpus::TextUnit::kJson;
-    options.json_key = arguments.json_key.empty() ? "text" : arguments.json_key;
-    if (arguments.by_line) {
-      return MakeError(Reason::kBadRequest,
-                       "--by-line is for plain text: in JSON lines each object is a text of its own",
-                       {{"next", "Leave --by-line out."}});
-    }
-  } else if (json_lines > 0) {
-    return MakeError(Reason::kBadRequest,
-                     "some inputs are JSON lines and some are not; train on one kind, or give --json-key for all",
-                     {{"next", "Give only inputs of one kind, or --json-key."}});
-  } else if (arguments.by_line) {
-    options.unit = corpus::TextUnit::kLine;
+  CAIRN_ASSIGN_OR_RETURN(
+      const corpus::LineTextOptions lines,
+      ReadTextArguments(arguments.text, inputs, arguments.by_line ? corpus::TextUnit::kLine : corpus::TextUnit::kFile));
+  options.unit = lines.unit;
+  options.json_key = lines.json_key;
+  options.max_line = lines.max_line;
+  if (arguments.by_line && options.unit == corpus::TextUnit::kJson) {
+    return MakeError(Reason::kBadRequest, "--by-line is for plain text: in JSON lines each object is a text of its own",
+                     {{"next", "Leave --by-line out."}});
   }
   if (arguments.skip_bad_lines && options.unit != corpus::TextUnit::kJson) {
     return MakeError(Reason::kBadRequest, "--skip-bad-lines is for JSON lines: in plain text no line is bad",
@@ -220,7 +201,7 @@ void AddTrainOptions(Command command, TrainArguments& arguments) {
   command.AddFlag(
       "--by-line", arguments.by_line,
       "Read each line, with its newline, as a text of its own, as Hugging Face does; else a file is one text");
-  command.AddOption("--json-key", arguments.json_key, "Key of the text in JSON lines (default: text)");
+  AddTextOptions(command, arguments.text);
   command.AddFlag("--skip-bad-lines", arguments.skip_bad_lines,
                   "Leave bad JSON lines out, and describe each in bad_lines.log beside the tokenizer. By default the "
                   "first one ends the run");

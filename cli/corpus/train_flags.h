@@ -10,6 +10,7 @@
 #include "cli/base/command.h"
 #include "cli/corpus/engine_run.h"
 #include "cli/corpus/group_flags.h"
+#include "cli/corpus/text_flags.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/trainer.h"
 
@@ -27,7 +28,7 @@ struct TrainArguments {
   bool by_line = false;
   int threads = 0;  // one for each core; of a task, 1
   EngineArguments engine;
-  std::string json_key;
+  TextArguments text;
   bool skip_bad_lines = false;
   std::string invalid_utf8 = "bytes";
   std::string memory;

@@ -208,13 +208,15 @@ class Counting {
  private:
   CountOptions OptionsFor(const std::vector<InputPiece>& inputs, const std::string& directory) {
     CountOptions counting;
-    counting.blocks.inputs = inputs;
-    counting.blocks.unit = options_.unit;
+    counting.lines = {.unit = options_.unit, .json_key = options_.json_key, .max_line = options_.max_line};
+    if (options_.unit == TextUnit::kFile) {
+      counting.blocks.inputs = inputs;
+    } else {
+      counting.blocks = BlocksOfLines(counting.lines, inputs);
+    }
     counting.blocks.invalid_utf8 = options_.invalid_utf8;
     counting.blocks.stop = options_.stop;
-    if (options_.unit == TextUnit::kJson) counting.blocks.columns = {options_.json_key};
     counting.blocks.table_readers = TableReadersFor(options_.threads);
-    counting.json_key = options_.json_key;
     counting.threads = options_.threads;
     counting.memory_bytes = options_.memory_bytes / 2;  // the other half is for the blocks and the engine
     counting.directory = directory;

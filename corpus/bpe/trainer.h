@@ -36,7 +36,8 @@ struct TrainOptions {
   std::vector<TextGroup> groups;
   ParityOptions parity;
   TextUnit unit = TextUnit::kFile;
-  std::string json_key = "text";
+  std::string json_key = "text";       // kJson
+  size_t max_line = size_t{32} << 20;  // bytes (kLine, kJson)
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
   // Counts all tokens: 256 bytes, merges and special tokens.
   uint32_t vocab_size = 0;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "corpus/bpe/line_texts.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
 #include "corpus/bpe/text_blocks.h"
@@ -17,7 +18,7 @@ namespace cairn::corpus {
 
 struct CountOptions {
   BlockReader::Options blocks;
-  std::string json_key = "text";  // TextUnit::kJson
+  LineTextOptions lines;  // TextUnit::kLine, kJson
   int threads = 1;
   // The word tables stay below this many bytes. The rest is spilled to sorted runs. 0 means no limit.
   uint64_t memory_bytes = 0;

@@ -243,7 +243,7 @@ def test_encoding_takes_lines_up_to_the_limit(made, tmp_path):
         command = ["bpe", "encode", "--tokenizer", made / "tokenizer", tmp_path / "in", "--output", tmp_path / "out",
                    "--max-line"]
         result = corpus(*command, longest)
-        assert result.returncode == 1 and b"in: line 3 is longer than " in result.stderr, result.stderr
+        assert result.returncode == 1 and b"in: line 3: the line is longer than " in result.stderr, result.stderr
         assert not (tmp_path / "out").exists()
         assert corpus(*command, longest + 1).returncode == 0
         assert len((tmp_path / "out").read_bytes().splitlines()) == 4
