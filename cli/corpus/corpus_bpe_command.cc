@@ -15,9 +15,10 @@
 #include "cli/base/progress_line.h"
 #include "cli/corpus/corpus_bpe_compare_command.h"
 #include "cli/corpus/corpus_bpe_train_command.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/input_files.h"
+#include "cli/corpus/note.h"
 #include "cli/corpus/pretokenizer_flag.h"
-#include "cli/corpus/replaced_output.h"
 #include "cli/corpus/text_flags.h"
 #include "common/base/clock.h"
 #include "common/status/reason.h"
@@ -62,13 +63,14 @@ absl::Status Encode(const EncodeArguments& arguments) {
                          arguments.merges.empty()
                              ? corpus::LoadTokenizer(arguments.tokenizer, load)
                              : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
-  if (!arguments.output.empty()) NoteReplaced({arguments.output});
+  const std::string out = arguments.output.empty() ? "-" : arguments.output;
+  ReplacementNote replacement({out});
   const std::atomic<bool>& interrupted = InterruptFlag();
   corpus::OutputFile::Options place;
   place.stream = true;
   place.stop = &interrupted;
-  CAIRN_ASSIGN_OR_RETURN(const auto output,
-                         corpus::OutputFile::Create(arguments.output.empty() ? "-" : arguments.output, place));
+  if (out != "-") CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(out));
+  CAIRN_ASSIGN_OR_RETURN(const auto output, corpus::OutputFile::Create(out, place));
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0;
   options.input = input.front();
@@ -76,6 +78,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   options.write = [&](std::string_view bytes) { return output->Append(bytes); };
   options.progress = [&](uint64_t bytes) {
     read = bytes;
+    replacement.WorkHasBegun();
     return !interrupted.load();
   };
   {
@@ -117,10 +120,7 @@ void AddEncode(Command bpe, CommandContext& context) {
   command.Footer(R"(Examples:
   cairn corpus bpe encode --tokenizer tokenizer corpus.txt > ids.txt
   cairn corpus bpe encode --tokenizer cl100k_base.tiktoken corpus.txt.zst --output ids.txt)");
-  command.Action([arguments, &context] {
-    const absl::Status status = Encode(*arguments);
-    if (!status.ok()) context.exit_status = ReportError(context, status);
-  });
+  command.Action([arguments, &context] { RunCorpusCommand(context, [&] { return Encode(*arguments); }); });
 }
 
 }  // namespace

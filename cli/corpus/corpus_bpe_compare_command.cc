@@ -15,9 +15,10 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/input_files.h"
+#include "cli/corpus/note.h"
 #include "cli/corpus/pretokenizer_flag.h"
-#include "cli/corpus/replaced_output.h"
 #include "cli/corpus/text_flags.h"
 #include "cli/corpus/vocabulary_comparison.h"
 #include "common/base/clock.h"
@@ -26,6 +27,7 @@
 #include "common/status/status.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/output_file.h"
+#include "corpus/io/output_place.h"
 #include "corpus/pipeline/load_tokenizer.h"
 #include "corpus/pipeline/token_texts.h"
 #include "corpus/pipeline/vocabulary_measure.h"
@@ -83,9 +85,11 @@ absl::StatusOr<std::vector<std::string>> LongestTokens(const std::string& tokeni
 
 absl::Status Compare(const CompareArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<corpus::NamedText> texts, TextsOf(arguments));
+  ReplacementNote replacement(arguments.html.empty() ? std::vector<std::string>()
+                                                     : std::vector<std::string>{arguments.html});
   std::unique_ptr<corpus::OutputFile> page;
   if (!arguments.html.empty()) {
-    NoteReplaced({arguments.html});
+    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(arguments.html));
     CAIRN_ASSIGN_OR_RETURN(page, corpus::OutputFile::Create(arguments.html, {.direct = false}));
   }
   uint64_t total = 0;
@@ -99,6 +103,7 @@ absl::Status Compare(const CompareArguments& arguments, const CommandContext& co
   corpus::MeasureOptions options = {.threads = arguments.threads, .stop = &interrupted};
   options.progress = [&](uint64_t bytes) {
     read = bytes;
+    replacement.WorkHasBegun();
     return !interrupted.load();
   };
   CAIRN_ASSIGN_OR_RETURN(const corpus::BpeLoadOptions load,
@@ -157,10 +162,7 @@ void AddCorpusBpeCompareCommand(Command bpe, CommandContext& context) {
       .ShowDefault();
   command.Footer(R"(Example:
   cairn corpus bpe compare tokenizer gpt2/tokenizer.json --text english=en.txt --text hindi=hi.txt.zst --html page.html)");
-  command.Action([arguments, &context] {
-    const absl::Status status = Compare(*arguments, context);
-    if (!status.ok()) context.exit_status = ReportError(context, status);
-  });
+  command.Action([arguments, &context] { RunCorpusCommand(context, [&] { return Compare(*arguments, context); }); });
 }
 
 }  // namespace cairn::cli

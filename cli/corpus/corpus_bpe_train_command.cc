@@ -8,14 +8,17 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/base/terminal.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/engine_run.h"
-#include "cli/corpus/replaced_output.h"
+#include "cli/corpus/note.h"
 #include "cli/corpus/train_flags.h"
 #include "cli/corpus/train_on_engine.h"
 #include "common/base/clock.h"
@@ -39,6 +42,38 @@ using corpus::Pretokenizer;
 double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start); }
 
 std::string BadLinesLog(const TrainArguments& arguments) { return arguments.output + "/bad_lines.log"; }
+
+// Says what --resume has found.
+std::string Describe(const corpus::TrainResumption& found) {
+  std::string text = absl::StrCat("--resume: ", found.text, found.text.empty() ? "" : ": ");
+  if (!found.count.found && found.merges == 0) return text + "there is no earlier run to go on from, so all is done";
+  if (!found.count.found) {
+    text += "no word was counted";
+  } else if (found.count.inputs_done >= found.inputs) {
+    text += "an earlier run has counted the words of all inputs";
+  } else {
+    absl::StrAppend(&text, "an earlier run has counted the words of ", found.count.inputs_done, " of ", found.inputs,
+                    " inputs, and of ", FormatSize(static_cast<int64_t>(found.count.offset)), " of the next one");
+  }
+  absl::StrAppend(&text, ", and made ", found.merges, " merges; the rest is done now");
+  return text;
+}
+
+// Without development text the tokens of a group are counted in its own text, whose length says nothing about what the
+// group needs.
+void NoteUnevenGroups(const corpus::TrainOptions& options) {
+  if (options.groups.size() < 2 || !options.groups.front().development.empty() || !options.parity.ratios.empty())
+    return;
+  std::vector<std::pair<uint64_t, std::string>> sizes;
+  for (const corpus::TextGroup& group : options.groups) sizes.emplace_back(corpus::BytesOf(group.inputs), group.name);
+  const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+  PrintNote(
+      absl::StrCat("without --development, each group gets as many tokens as its own text needs, so a group with "
+                   "little text gets few: ",
+                   ForTerminal(least->second), " has ", FormatSize(static_cast<int64_t>(least->first)), ", ",
+                   ForTerminal(most->second), " has ", FormatSize(static_cast<int64_t>(most->first)),
+                   ". Give --development NAME=PATH for each, with the same content, or --ratio"));
+}
 
 // Counts the words of one part, and writes them to --output.
 absl::Status TrainPart(const TrainArguments& arguments, corpus::TrainOptions options, const Pretokenizer& pretokenizer,
@@ -71,13 +106,18 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
     // The work may take hours, and only then something is written there.
     CAIRN_RETURN_IF_ERROR(corpus::OutputFile::Create(TokenizerJson(arguments), {}).status());
   }
-  NoteReplaced({TokenizerJson(arguments), arguments.output + "/vocab.json", arguments.output + "/merges.txt",
-                arguments.output + "/tokenizer.tiktoken"});
+  std::vector<std::string> outputs;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "tokenizer.tiktoken"}) {
+    outputs.push_back(absl::StrCat(arguments.output, "/", name));
+  }
+  if (arguments.skip_bad_lines) outputs.push_back(BadLinesLog(arguments));
+  ReplacementNote replacement(outputs);
+  NoteUnevenGroups(options);
   const std::atomic<bool>& interrupted = InterruptFlag();
   options.stop = &interrupted;
   std::unique_ptr<corpus::OutputFile> bad_lines;
   if (arguments.skip_bad_lines) {
-    NoteReplaced({BadLinesLog(arguments)});
     CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(BadLinesLog(arguments)));
     CAIRN_ASSIGN_OR_RETURN(bad_lines, corpus::OutputFile::Create(BadLinesLog(arguments), {}));
     options.bad_lines = [&](const std::string& input, const corpus::BadLines& bad) {
@@ -87,8 +127,10 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   std::atomic<uint64_t> read = 0, merged = 0;
   options.progress = [&](const char* phase, uint64_t done) {
     (phase == std::string_view("merging") ? merged : read) = done;
+    replacement.WorkHasBegun();
     return !interrupted.load();
   };
+  if (options.resume) options.resumption = [](const corpus::TrainResumption& found) { PrintNote(Describe(found)); };
   const auto start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::TrainSummary> trained;
   if (!arguments.engine.engine.empty()) {
@@ -153,10 +195,7 @@ void AddCorpusBpeTrainCommand(Command bpe, CommandContext& context) {
   cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume
   cairn corpus bpe train corpus.txt --vocab-size 32000 --tie-break huggingface --by-line --output like-hf
   cairn corpus bpe train corpus.txt --vocab-size 40000 --by-line --superwords-from tokenizer --output superwords)");
-  command.Action([arguments, &context] {
-    const absl::Status status = Train(*arguments, context);
-    if (!status.ok()) context.exit_status = ReportError(context, status);
-  });
+  command.Action([arguments, &context] { RunCorpusCommand(context, [&] { return Train(*arguments, context); }); });
 }
 
 }  // namespace cairn::cli

@@ -100,6 +100,7 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
   CAIRN_ASSIGN_OR_RETURN(const std::string work_parent, WorkParent(options));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, corpus::ShuffleInputBytes(options));
   CAIRN_ASSIGN_OR_RETURN(const auto run, EngineRun::Start(arguments, options.threads, options.output, work_parent));
+  if (options.begins) options.begins();
   const uint32_t parts = run->PartsFor(bytes);
   const uint32_t buckets = std::min(parts, corpus::kMostBuckets);
   std::vector<std::string> words = WordsForTasks(

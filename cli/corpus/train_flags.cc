@@ -13,8 +13,10 @@
 #include "common/status/status.h"
 #include "corpus/bpe/load_tokenizer.h"
 #include "corpus/bpe/merge_veto.h"
+#include "corpus/bpe/vocabulary.h"
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/input_part.h"
+#include "corpus/io/input_path.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/output_place.h"
 
@@ -42,6 +44,20 @@ absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
         {{"next", "Give --temp-dir a directory of this machine."}});
   }
   return corpus::ScratchDirectoryFor(TokenizerJson(arguments));
+}
+
+// Refuses to replace a tokenizer_config.json that somebody has edited: the new one would not have what was added.
+absl::Status CheckConfigIsOurs(const TrainArguments& arguments) {
+  const std::string path = arguments.output + "/tokenizer_config.json";
+  const auto place = corpus::FindOutputPlace(path);
+  if (!place.ok() || place->stream || !corpus::InputStands(place->path)) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, corpus::ReadInput(place->path));
+  if (corpus::IsTokenizerConfigOfTraining(text)) return absl::OkStatus();
+  return MakeError(
+      Reason::kBadRequest,
+      absl::StrCat(path, " is not as this command writes it: somebody has edited it, and it would be lost"),
+      {{"file", path},
+       {"next", "Give another --output; or move the file away, and edit the new one in the same way."}});
 }
 
 // Refuses what does not fit to --engine and --part.
@@ -131,7 +147,6 @@ absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& ar
   }
   options.vetoes = arguments.vetoes;
   if (options.vetoes.empty() && !arguments.superwords_from.empty()) options.vetoes = corpus::SuperwordVetoes();
-  CAIRN_RETURN_IF_ERROR(corpus::MakeVeto(options.vetoes).status());  // told before hours of counting
   // A resumed count must find what the last one left behind, while two other counts must not meet.
   constexpr std::string_view kCount = ".bpe-count";
   options.work_directory = absl::StrCat(parent, "/", std::string(kCount));
@@ -144,6 +159,8 @@ absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& ar
     return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file",
                      {{"next", "Write the input to a file and give that, or leave --resume out."}});
   }
+  CAIRN_RETURN_IF_ERROR(corpus::CheckTraining(options));
+  if (arguments.engine.part.empty()) CAIRN_RETURN_IF_ERROR(CheckConfigIsOurs(arguments));
   return options;
 }
 

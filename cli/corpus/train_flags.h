@@ -45,7 +45,8 @@ struct TrainArguments {
 void AddTrainOptions(Command command, TrainArguments& arguments);
 
 // Returns what the flags mean. BAD_REQUEST: they do not fit together; UNSUPPORTED: an output cannot be in an object
-// store. The errors of ExpandInputs, LoadBpeVocabulary and MakeVeto.
+// store. The errors of ExpandInputs, LoadBpeVocabulary and
+// CheckTraining.
 absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& arguments);
 // BAD_PATTERN: --pattern is no regular expression.
 absl::StatusOr<corpus::Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments,

@@ -125,12 +125,17 @@ class Counter {
   absl::Status Resume() {
     fingerprint_ = CountFingerprint(PathsOf(options_.blocks.inputs), options_.settings);
     CAIRN_ASSIGN_OR_RETURN(auto record, LoadCountRecord(options_.directory));
-    if (!record.has_value()) return absl::OkStatus();
-    if (record->fingerprint != fingerprint_) {
+    CountResumption found;
+    if (record.has_value()) {
+      found = {.found = true, .inputs_done = record->position.input, .offset = record->position.offset};
+    }
+    if (record.has_value() && record->fingerprint != fingerprint_) {
       return MakeError(Reason::kBadRequest, absl::StrCat(CountRecordPath(options_.directory),
                                                          " was made from other inputs or with other options; remove ",
                                                          options_.directory, " to begin anew"));
     }
+    if (options_.resumption) options_.resumption(found);
+    if (!found.found) return absl::OkStatus();
     runs_ = std::move(record->runs);
     summary_.resumed = true;
     return reader_.Seek(std::move(record->position));

@@ -16,6 +16,13 @@
 
 namespace cairn::corpus {
 
+// What a count with `resume` finds of an earlier one.
+struct CountResumption {
+  bool found = false;
+  size_t inputs_done = 0;  // the first ones
+  uint64_t offset = 0;     // how many bytes of the next one, decompressed, are done too
+};
+
 struct CountOptions {
   BlockReader::Options blocks;
   LineTextOptions lines;  // TextUnit::kLine, kJson
@@ -27,6 +34,8 @@ struct CountOptions {
   std::string directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
+  // With `resume`, called before anything is read; may be empty.
+  std::function<void(const CountResumption&)> resumption;
   // The count depends on these besides the inputs. A record with other settings is refused.
   std::string settings;
   // Words are delivered in this many parts.

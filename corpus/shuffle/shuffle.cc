@@ -197,7 +197,9 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   CAIRN_ASSIGN_OR_RETURN(auto journal, Journal::Open(journal_path));
   const std::string fingerprint = Fingerprint(job, header);
   std::vector<nlohmann::json> entries = journal->TakeEntries();
+  job.found.earlier = !entries.empty();
   const bool same = !entries.empty() && entries.front().value("fingerprint", "") == fingerprint;
+  job.found.other = job.found.earlier && !same;
   if (!same) {
     // There is nothing to go on from, or only the work of other inputs or options.
     entries.assign(1, {{"kind", "begin"}, {"fingerprint", fingerprint}});
@@ -314,6 +316,8 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   ShuffleOutputOptions output = OutputOptionsFor(options, place, header, stop);
   CAIRN_RETURN_IF_ERROR(Plan(job, place.object ? output.object_parts : 0));
 
+  if (options.begins) options.begins();
+  if (!place.stream) CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(place.path));
   if (options.no_scratch || (job.plan.fits && !options.plan && !options.resume)) {
     CAIRN_RETURN_IF_ERROR(ShuffleByRereading(job, std::move(output)));
   } else if (options.resume) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,16 @@
 #include "corpus/shuffle/memory_plan.h"
 
 namespace cairn::corpus {
+
+// What a run with `resume` finds of an earlier one.
+struct ShuffleResumption {
+  bool earlier = false;        // there was one
+  bool other = false;          // it had other inputs, or another output
+  bool resumed = false;        // and this run goes on from it
+  uint64_t bytes_read = 0;     // of the inputs' text, which are not read again
+  bool all_read = false;       // nothing is left to read
+  uint64_t bytes_written = 0;  // of the output's text, which are not written again
+};
 
 struct ShuffleOptions {
   std::vector<std::string> inputs;  // files, patterns, directories, "-"
@@ -43,6 +54,10 @@ struct ShuffleOptions {
   // Divides the memory in another way, which changes only the speed. With it, the temporary disk is used even if all
   // fits.
   std::optional<MemoryPlan> plan;
+  // Called once when nothing is refused any more, before anything is read; may be empty.
+  std::function<void()> begins;
+  // With `resume`, called once behind `begins`; may be empty.
+  std::function<void(const ShuffleResumption&)> found;
 };
 
 // The shuffle writes it, and whoever shows progress reads it.

@@ -120,6 +120,7 @@ absl::StatusOr<uint64_t> ShuffleInputBytes(const ShuffleOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<InputFile> inputs, ListInputs(options.inputs));
   CAIRN_RETURN_IF_ERROR(CheckOutputIsNoInput(options, place, inputs));
+  CAIRN_RETURN_IF_ERROR(CheckColumns(inputs, options.columns));
   uint64_t bytes = 0;
   for (const InputFile& input : inputs) {
     if (!input.rereadable) {
