@@ -69,7 +69,8 @@ absl::Status Encode(const EncodeArguments& arguments) {
   corpus::OutputFile::Options place;
   place.stream = true;
   place.stop = &interrupted;
-  if (out != "-") CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(out));
+  CAIRN_ASSIGN_OR_RETURN(const corpus::OutputPlace found, corpus::FindOutputPlace(out));
+  if (!found.stream) CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(found.path));
   CAIRN_ASSIGN_OR_RETURN(const auto output, corpus::OutputFile::Create(out, place));
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0;

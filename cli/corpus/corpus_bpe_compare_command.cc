@@ -89,7 +89,8 @@ absl::Status Compare(const CompareArguments& arguments, const CommandContext& co
                                                      : std::vector<std::string>{arguments.html});
   std::unique_ptr<corpus::OutputFile> page;
   if (!arguments.html.empty()) {
-    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(arguments.html));
+    CAIRN_ASSIGN_OR_RETURN(const corpus::OutputPlace place, corpus::FindReplaceable(arguments.html));
+    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(place.path));
     CAIRN_ASSIGN_OR_RETURN(page, corpus::OutputFile::Create(arguments.html, {.direct = false}));
   }
   uint64_t total = 0;

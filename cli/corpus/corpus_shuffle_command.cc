@@ -53,6 +53,7 @@ struct Arguments {
   bool buffered = false;
   std::string bucket;
   uint32_t buckets = 0;
+  std::optional<int64_t> at;
   EngineArguments engine;
 };
 
@@ -118,6 +119,7 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
   if (!arguments.bucket.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const corpus::InputPart bucket, corpus::ParsePart(arguments.bucket));
     options.placed = true;
+    if (arguments.at.has_value()) options.at = static_cast<uint64_t>(*arguments.at);
     options.keys = corpus::KeysOfBucket(bucket);
   }
   return options;
@@ -309,10 +311,16 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   command.AddOption("--buckets", arguments->buckets, "With --part: into how many files its lines go, by their order")
       .Between(1, corpus::kMostBuckets)
       .Needs(part);
-  command
-      .AddOption("--bucket", arguments->bucket,
-                 "The inputs are files of the bucket I of N that --part has made: sort their lines")
-      .Excludes(part);
+  const Argument bucket =
+      command
+          .AddOption("--bucket", arguments->bucket,
+                     "The inputs are files of the bucket I of N that --part has made: sort their lines")
+          .Excludes(part);
+  Argument at = command.AddOption("--at", arguments->at,
+                                  "With --bucket: write the lines into the file --output from this byte on; others may "
+                                  "write other parts of it at the same time");
+  at.Between(0, INT64_MAX).Needs(bucket);
+  for (Argument* of_output : {&lines, &bytes, &files, &compress}) of_output->Excludes(at);
   command.AddFlag("--buffered", arguments->buffered,
                   "Let the system keep the files in its page cache. By default they are read and written past it, "
                   "which costs less CPU");

@@ -33,6 +33,9 @@ struct ShuffleOptions {
   // The inputs are files that ScatterPart made (shuffle_parts.h), whose lines have these keys.
   bool placed = false;
   KeyRange keys;
+  // The output is a file that stands, of which others write other ranges (shared_output.h): from this byte on. Not with
+  // `resume`, parts or a compression.
+  std::optional<uint64_t> at;
   // The process stays below this many resident bytes plus 16 MiB. At least kMinShuffleMemory.
   uint64_t memory = uint64_t{1} << 30;
   int threads = 1;
