@@ -2,9 +2,9 @@
 
     benchmarks/corpus/engine_benchmark.py --size 2GiB --directory DISK
 
-It runs what `cairn corpus shuffle --engine` gives to the engine as tasks, one after the other, without the engine. What
-Ray or Spark take themselves comes on top; docs/corpus_engines.md has figures. The outputs are compared. Runs take turns;
-medians. On a virtual machine whose host takes free memory back, system time depends on who had the memory before.
+It runs what `cairn corpus shuffle --engine` gives to the engine as tasks, one after the other, without the engine.
+What Ray or Spark take themselves comes on top; docs/corpus_engines.md has figures. The outputs are compared. Runs take
+turns; medians. On a virtual machine whose host takes free memory back, system time depends on who had it before.
 """
 
 import argparse

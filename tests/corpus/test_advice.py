@@ -5,8 +5,8 @@ import pathlib
 import resource
 import subprocess
 
-import conftest
 import pytest
+from flags_in_errors import check
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 CAIRN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", REPOSITORY / "dist" / "bin")) / "cairn"
@@ -30,9 +30,9 @@ def made(tmp_path, monkeypatch):
 
 def test_a_flag_of_another_command_in_an_error_is_found():
     with pytest.raises(AssertionError, match="has no --memory-budget"):
-        conftest.check([str(CAIRN), "corpus", "shuffle", "in"], "error: MEMORY_LIMIT: x\n  next: Raise --memory-budget.")
-    conftest.check([str(CAIRN), "corpus", "shuffle", "in"], "error: x: more than --memory\n  next: `ls --all`")
-    conftest.check([str(CAIRN), "corpus", "bpe", "train", "--mystery"], "error: not expected: --mystery")
+        check([str(CAIRN), "corpus", "shuffle", "in"], "error: MEMORY_LIMIT: x\n  next: --memory-budget.")
+    check([str(CAIRN), "corpus", "shuffle", "in"], "error: x: more than --memory\n  next: `ls --all`")
+    check([str(CAIRN), "corpus", "bpe", "train", "--mystery"], "error: not expected: --mystery")
 
 
 def test_a_limit_of_memory_names_no_flag_of_an_agent(made):

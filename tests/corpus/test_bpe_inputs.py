@@ -2,7 +2,6 @@
 import gzip
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 

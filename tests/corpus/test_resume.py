@@ -20,6 +20,11 @@ def run(*command, expect=0):
     return done
 
 
+def shuffle(directory):
+    return ("shuffle", directory / "in", "--output", directory / "out", "--memory", "32MiB", "--threads", 1,
+            "--resume", "--checkpoint-interval", "4MiB")
+
+
 def notes(done):
     return [line for line in done.stderr.splitlines() if line.startswith("note: --resume: ")]
 
@@ -42,8 +47,7 @@ def test_a_shuffle_says_what_an_earlier_run_has_done(tmp_path, kind):
     with open(tmp_path / "in", "w", encoding="ascii") as text:
         for number in range(BYTES // 100):
             text.write(f"{number:099}\n")
-    command = ("shuffle", tmp_path / "in", "--output", tmp_path / "out", "--memory", "32MiB", "--threads", 1, "--resume",
-               "--checkpoint-interval", "4MiB")
+    command = shuffle(tmp_path)
     assert notes(run(*command)) == ["note: --resume: there is no earlier run to go on from, so all is done"]
     expected = (tmp_path / "out").read_bytes()
     (tmp_path / "out").unlink()
@@ -63,8 +67,7 @@ def test_a_shuffle_says_what_an_earlier_run_has_done(tmp_path, kind):
 
 def test_a_shuffle_with_another_seed_says_that_it_begins_anew(tmp_path):
     (tmp_path / "in").write_text("".join(f"{number:099}\n" for number in range(BYTES // 100)))
-    command = ("shuffle", tmp_path / "in", "--output", tmp_path / "out", "--memory", "32MiB", "--threads", 1, "--resume",
-               "--checkpoint-interval", "4MiB")
+    command = shuffle(tmp_path)
     while not killed(command, lambda: tmp_path.glob(".out.*.shuffle/journal"), "ranges"):
         (tmp_path / "out").unlink()
     (note,) = notes(run(*command, "--seed", 1))
@@ -81,8 +84,8 @@ def test_a_training_says_what_an_earlier_run_has_done(tmp_path):
     none = "note: --resume: there is no earlier run to go on from, so all is done"
     assert notes(run(*command, expect=1)) == [none]
     (note,) = notes(run(*command, expect=1))
-    assert re.fullmatch(r"note: --resume: an earlier run has counted the words of 1 of 2 inputs, and of [0-9.]+ [KM]iB of "
-                        r"the next one, and made 0 merges; the rest is done now", note), note
+    assert re.fullmatch(r"note: --resume: an earlier run has counted the words of 1 of 2 inputs, and of [0-9.]+ [KM]iB "
+                        r"of the next one, and made 0 merges; the rest is done now", note), note
     groups = ("bpe", "train", "--group", f"x={tmp_path / 'a.jsonl'}", "--group", f"y={tmp_path / 'b.jsonl'}",
               "--vocab-size", 300, "--output", tmp_path / "grouped", "--threads", 1, "--resume", "--checkpoint-every",
               "64KB")
