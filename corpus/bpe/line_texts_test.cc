@@ -16,15 +16,17 @@
 namespace cairn::corpus {
 namespace {
 
+constexpr size_t kPage = 4096;
+
 class LineTextsTest : public testing::Test {
  protected:
-  // Reads `content` in blocks of 64 bytes. Each text is followed by "|"; bad lines go to `bad_` if `skip`.
+  // Reads `content` in blocks of a page. Each text is followed by "|"; bad lines go to `bad_` if `skip`.
   absl::StatusOr<std::string> Read(const std::string& content, const LineTextOptions& options, bool skip = false) {
     const std::string path = testing::TempDir() + "/line-texts-" + std::to_string(getpid());
     std::ofstream(path, std::ios::binary) << content;
     BlockReader::Options reading = BlocksOfLines(options, {path});
-    reading.block_bytes = 64;
-    reading.most_bytes = std::max<size_t>(64, options.max_line + 1);
+    reading.block_bytes = kPage;
+    reading.most_bytes = std::max(kPage, options.max_line + 1);
     BlockReader reader(reading, *Pretokenizer::Named("gpt2"), SpecialMatcher());
     LineTexts texts(options);
     std::string found;
@@ -83,6 +85,22 @@ TEST_F(LineTextsTest, ForEach_ALineIsTooLong_IsNamedOrLeftOut) {
         EXPECT_EQ(bad_.size(), 1u);
       }
     }
+  }
+}
+
+// Such lines are not held: what is read of them is dropped, up to the byte behind their end.
+TEST_F(LineTextsTest, ForEach_ALineIsLongerThanABlock_IsNamedOrLeftOut) {
+  const LineTextOptions json = {.unit = TextUnit::kJson, .json_key = "t", .max_line = 5000};
+  for (size_t length = 4 * kPage; length < 5 * kPage; length += 511) {
+    const std::string line = "{\"t\":\"" + std::string(length, 'x') + "\"}\n";
+    const std::string content = "{\"t\":\"a\"}\n" + line + "{\"t\":\"b\"}\n" + line + line + "{\"t\":\"c\"}";
+    EXPECT_EQ(MetadataOf(Read(content, json).status()).at("line"), "2");
+    bad_ = BadLines();
+    const auto rest = Read(content, json, true);
+    ASSERT_TRUE(rest.ok()) << rest.status();
+    EXPECT_EQ(*rest, "a|b|c|") << length;
+    EXPECT_EQ(bad_.size(), 3u);
+    EXPECT_EQ(Read(line.substr(0, length), json, true).value(), "") << "it ends with the file";
   }
 }
 

@@ -176,12 +176,12 @@ size_t BlockReader::CutPlace() const {
   return cut;
 }
 
-// Forgets the unread bytes up to the end of their first line, which is read on for that.
+// Forgets the unread bytes, in which no line ends, and reads on to the end of their line.
 absl::Status BlockReader::DropLine() {
   std::string& unread = position_.unread;
   dropping_ = false;
   ++position_.line;
-  size_t newline = unread.find('\n');
+  size_t newline = std::string::npos;
   while (newline == std::string::npos && !at_end_) {
     unread.clear();
     CAIRN_RETURN_IF_ERROR(Fill(1));
