@@ -15,17 +15,16 @@
 #include "cli/base/progress_line.h"
 #include "cli/corpus/corpus_bpe_compare_command.h"
 #include "cli/corpus/corpus_bpe_train_command.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/input_files.h"
-#include "cli/corpus/line_input.h"
+#include "cli/corpus/note.h"
 #include "cli/corpus/pretokenizer_flag.h"
-#include "cli/corpus/replaced_output.h"
+#include "cli/corpus/text_flags.h"
 #include "common/base/clock.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/encode_lines.h"
 #include "corpus/io/files_below.h"
-#include "corpus/io/object_stores.h"
-#include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
 #include "corpus/pipeline/load_tokenizer.h"
@@ -43,25 +42,20 @@ struct EncodeArguments {
   std::string input;
   std::string output;
   std::string pretokenizer;
-  std::string max_line = "32MiB";
+  TextArguments text;
   int threads = DefaultThreads();
 };
 
 absl::Status Encode(const EncodeArguments& arguments) {
   CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(arguments.output, arguments.input));
-  std::vector<std::string> input = {arguments.input};
-  if (corpus::StoresOf(arguments.input) != nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(input, ExpandInputs(input));
-    if (input.size() > 1) {
-      return MakeError(Reason::kBadRequest,
-                       absl::StrCat(arguments.input, " means ", input.size(), " objects, but one text is encoded"),
-                       {{"next", "Name one object."}});
-    }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> input, ExpandInputs({arguments.input}));
+  if (input.size() > 1) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat(arguments.input, " means ", input.size(), " files, but one is encoded"),
+                     {{"next", "Name one file."}});
   }
-  if (corpus::IsTable(input.front()) || corpus::IsTar(input.front())) {
-    return MakeError(Reason::kUnsupported, absl::StrCat(input.front(), " is no text whose lines can be encoded"),
-                     {{"file", input.front()}, {"next", "Use cairn corpus preprocess, which encodes its texts."}});
-  }
+  corpus::EncodeLinesOptions options;
+  CAIRN_ASSIGN_OR_RETURN(options.lines, ReadTextArguments(arguments.text, input));
   CAIRN_ASSIGN_OR_RETURN(
       const corpus::BpeLoadOptions load,
       LoadOptionsFor({arguments.merges.empty() ? arguments.tokenizer : "vocab.json"}, arguments.pretokenizer));
@@ -69,15 +63,15 @@ absl::Status Encode(const EncodeArguments& arguments) {
                          arguments.merges.empty()
                              ? corpus::LoadTokenizer(arguments.tokenizer, load)
                              : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
-  if (!arguments.output.empty()) NoteReplaced({arguments.output});
+  const std::string out = arguments.output.empty() ? "-" : arguments.output;
+  ReplacementNote replacement({out});
   const std::atomic<bool>& interrupted = InterruptFlag();
   corpus::OutputFile::Options place;
   place.stream = true;
   place.stop = &interrupted;
-  CAIRN_ASSIGN_OR_RETURN(const auto output,
-                         corpus::OutputFile::Create(arguments.output.empty() ? "-" : arguments.output, place));
-  corpus::EncodeLinesOptions options;
-  CAIRN_ASSIGN_OR_RETURN(options.max_line, ParseMaxLine(arguments.max_line));
+  CAIRN_ASSIGN_OR_RETURN(const corpus::OutputPlace found, corpus::FindOutputPlace(out));
+  if (!found.stream) CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(found.path));
+  CAIRN_ASSIGN_OR_RETURN(const auto output, corpus::OutputFile::Create(out, place));
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0;
   options.input = input.front();
@@ -85,6 +79,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   options.write = [&](std::string_view bytes) { return output->Append(bytes); };
   options.progress = [&](uint64_t bytes) {
     read = bytes;
+    replacement.WorkHasBegun();
     return !interrupted.load();
   };
   {
@@ -101,7 +96,8 @@ absl::Status Encode(const EncodeArguments& arguments) {
 
 void AddEncode(Command bpe, CommandContext& context) {
   auto arguments = std::make_shared<EncodeArguments>();
-  Command command = bpe.AddCommand("encode", "Writes the token ids of each line of a text as a line of numbers");
+  Command command =
+      bpe.AddCommand("encode", "Writes the token ids of each line, or of each JSON line's text, as a line of numbers");
   command
       .AddOption("--tokenizer", arguments->tokenizer,
                  "A directory, a tokenizer.json of any kind, a SentencePiece *.model, a *.tiktoken, or a vocab.json "
@@ -114,23 +110,18 @@ void AddEncode(Command bpe, CommandContext& context) {
                     "regular expression");
   command
       .AddOption("INPUT", arguments->input,
-                 "A text file, or s3://BUCKET/KEY; .gz, .xz and .zst are decompressed; - is standard input")
+                 "A file of lines of text or of JSON lines (.jsonl), perhaps with .gz, .xz or .zst, or .parquet, "
+                 ".arrow, .feather or .tar, also s3://BUCKET/KEY; - is standard input")
       .Required();
   command.AddOption("--output", arguments->output, "The file for the ids. The default is standard output");
-  command
-      .AddOption("--max-line", arguments->max_line,
-                 "A line that is longer ends the command. A line without blanks takes forty times its size in memory")
-      .ShowDefault();
+  AddTextOptions(command, arguments->text);
   command.AddOption("--threads", arguments->threads, "How many threads work at the same time")
       .Between(1, 1024)
       .ShowDefault();
   command.Footer(R"(Examples:
   cairn corpus bpe encode --tokenizer tokenizer corpus.txt > ids.txt
   cairn corpus bpe encode --tokenizer cl100k_base.tiktoken corpus.txt.zst --output ids.txt)");
-  command.Action([arguments, &context] {
-    const absl::Status status = Encode(*arguments);
-    if (!status.ok()) context.exit_status = ReportError(context, status);
-  });
+  command.Action([arguments, &context] { RunCorpusCommand(context, [&] { return Encode(*arguments); }); });
 }
 
 }  // namespace

@@ -10,21 +10,24 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/input_files.h"
+#include "cli/corpus/note.h"
 #include "cli/corpus/pretokenizer_flag.h"
-#include "cli/corpus/replaced_output.h"
+#include "cli/corpus/text_flags.h"
 #include "cli/corpus/vocabulary_comparison.h"
 #include "common/base/clock.h"
 #include "common/base/printable.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/files_below.h"
-#include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
+#include "corpus/io/output_place.h"
 #include "corpus/pipeline/load_tokenizer.h"
 #include "corpus/pipeline/token_texts.h"
 #include "corpus/pipeline/vocabulary_measure.h"
@@ -38,6 +41,7 @@ constexpr size_t kLongestBytes = 200;  // of one token that is shown
 struct CompareArguments {
   std::vector<std::string> tokenizers;
   std::vector<std::string> texts;
+  TextArguments reading;
   std::string html;
   std::string pretokenizer;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -48,14 +52,14 @@ absl::StatusOr<std::vector<corpus::NamedText>> TextsOf(const CompareArguments& a
   for (const std::string& argument : arguments.texts) {
     CAIRN_ASSIGN_OR_RETURN(const auto named, NameAndValue("--text", argument));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandInputs({named.second}));
-    for (const std::string& file : files) {
-      if (!corpus::IsTable(file) && !corpus::IsTar(file)) continue;
-      return MakeError(Reason::kUnsupported, file + " is no text of lines",
-                       {{"file", file}, {"next", "Write its texts to a file, one per line."}});
-    }
     auto text = std::find_if(texts.begin(), texts.end(), [&](const auto& t) { return t.name == named.first; });
-    if (text == texts.end()) text = texts.insert(texts.end(), {named.first, {}});
+    if (text == texts.end()) text = texts.insert(texts.end(), {named.first, {}, {}});
     text->files.insert(text->files.end(), files.begin(), files.end());
+  }
+  for (corpus::NamedText& text : texts) {
+    auto lines = ReadTextArguments(arguments.reading, text.files);
+    if (!lines.ok()) return Annotate(lines.status(), absl::StrCat("--text ", text.name));
+    text.lines = *std::move(lines);
   }
   return texts;
 }
@@ -81,9 +85,12 @@ absl::StatusOr<std::vector<std::string>> LongestTokens(const std::string& tokeni
 
 absl::Status Compare(const CompareArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<corpus::NamedText> texts, TextsOf(arguments));
+  ReplacementNote replacement(arguments.html.empty() ? std::vector<std::string>()
+                                                     : std::vector<std::string>{arguments.html});
   std::unique_ptr<corpus::OutputFile> page;
   if (!arguments.html.empty()) {
-    NoteReplaced({arguments.html});
+    CAIRN_ASSIGN_OR_RETURN(const corpus::OutputPlace place, corpus::FindReplaceable(arguments.html));
+    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(place.path));
     CAIRN_ASSIGN_OR_RETURN(page, corpus::OutputFile::Create(arguments.html, {.direct = false}));
   }
   uint64_t total = 0;
@@ -97,6 +104,7 @@ absl::Status Compare(const CompareArguments& arguments, const CommandContext& co
   corpus::MeasureOptions options = {.threads = arguments.threads, .stop = &interrupted};
   options.progress = [&](uint64_t bytes) {
     read = bytes;
+    replacement.WorkHasBegun();
     return !interrupted.load();
   };
   CAIRN_ASSIGN_OR_RETURN(const corpus::BpeLoadOptions load,
@@ -141,10 +149,12 @@ void AddCorpusBpeCompareCommand(Command bpe, CommandContext& context) {
   command
       .AddOption(
           "--text", arguments->texts,
-          "NAME=PATH: a text, each line of which is encoded by itself; .gz, .xz and .zst are decompressed. May be "
-          "given several times, also for the same name")
+          "NAME=PATH: a text, each line of which is encoded by itself, or JSON lines (.jsonl), each of whose texts is; "
+          "perhaps with .gz, .xz or .zst, or .parquet, .arrow, .feather or .tar. May be given several times, also for "
+          "the same name")
       .Required()
       .OneEachTime();
+  AddTextOptions(command, arguments->reading);
   command.AddOption("--html", arguments->html, "Also write the comparison as a page with charts to this file");
   command.AddOption("--pretokenizer", arguments->pretokenizer,
                     "The rule that cuts words, for files that do not have it (tiktoken), as for encode");
@@ -153,10 +163,7 @@ void AddCorpusBpeCompareCommand(Command bpe, CommandContext& context) {
       .ShowDefault();
   command.Footer(R"(Example:
   cairn corpus bpe compare tokenizer gpt2/tokenizer.json --text english=en.txt --text hindi=hi.txt.zst --html page.html)");
-  command.Action([arguments, &context] {
-    const absl::Status status = Compare(*arguments, context);
-    if (!status.ok()) context.exit_status = ReportError(context, status);
-  });
+  command.Action([arguments, &context] { RunCorpusCommand(context, [&] { return Compare(*arguments, context); }); });
 }
 
 }  // namespace cairn::cli

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/base/terminal.h"
+#include "cli/corpus/corpus_error.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_reader.h"
@@ -72,12 +73,11 @@ void AddOne(Command corpus, CommandContext& context, const std::string& name, co
       .Required();
   command.Footer(absl::StrCat("Example:\n  cairn corpus ", name, " corpus_text_document"));
   command.Action([prefix, run, &context] {
-    const absl::StatusOr<nlohmann::ordered_json> json = run(PrefixOf(*prefix));
-    if (!json.ok()) {
-      context.exit_status = ReportError(context, json.status());
-      return;
-    }
-    Print(context, *json);
+    RunCorpusCommand(context, [&]() -> absl::Status {
+      CAIRN_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, run(PrefixOf(*prefix)));
+      Print(context, json);
+      return absl::OkStatus();
+    });
   });
 }
 

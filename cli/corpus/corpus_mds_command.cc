@@ -9,7 +9,9 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/corpus_error.h"
 #include "common/base/clock.h"
+#include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/indexed/mds_export.h"
 #include "corpus/io/files_below.h"
@@ -35,12 +37,9 @@ absl::StatusOr<corpus::MdsReport> Export(const Arguments& given) {
   return corpus::ExportMds(options);
 }
 
-void Run(const Arguments& given, CommandContext& context) {
+absl::Status Run(const Arguments& given, const CommandContext& context) {
   const absl::StatusOr<corpus::MdsReport> report = Export(given);
-  if (!report.ok()) {
-    context.exit_status = ReportError(context, report.status());
-    return;
-  }
+  CAIRN_RETURN_IF_ERROR(report.status());
   if (context.json()) {
     const nlohmann::ordered_json json = {{"output", given.output},
                                          {"dtype", report->dtype},
@@ -50,7 +49,7 @@ void Run(const Arguments& given, CommandContext& context) {
                                          {"empty_documents", report->empty_documents},
                                          {"tokens_left", report->tokens_left}};
     absl::PrintF("%s\n", JsonText(json));
-    return;
+    return absl::OkStatus();
   }
   absl::PrintF("%s: %d samples, %d tokens (%s) in %d shards\n", given.output, report->samples, report->tokens,
                report->dtype, report->shards);
@@ -58,6 +57,7 @@ void Run(const Arguments& given, CommandContext& context) {
   if (report->tokens_left > 0) {
     absl::PrintF("left out: %d tokens at the end, too few for a sample\n", report->tokens_left);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ void AddCorpusMdsCommand(Command corpus, CommandContext& context) {
                  "Cut all tokens in a row into samples of this many. By default each document is a sample")
       .Positive();
   command.Footer("Example:\n  cairn corpus mds data/corpus_text_document --output mds --sequence-length 2048");
-  command.Action([given, &context] { Run(*given, context); });
+  command.Action([given, &context] { RunCorpusCommand(context, [&] { return Run(*given, context); }); });
 }
 
 }  // namespace cairn::cli

@@ -14,8 +14,9 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/engine_run.h"
-#include "cli/corpus/replaced_output.h"
+#include "cli/corpus/note.h"
 #include "common/base/clock.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -69,40 +70,41 @@ absl::Status CopyPart(const Arguments& arguments) {
 
 absl::StatusOr<corpus::MergeReport> Merge(const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const auto prefixes, corpus::ListIndexed(arguments.input));
-  NoteReplaced({corpus::BinPath(arguments.output_prefix), corpus::IdxPath(arguments.output_prefix)});
+  ReplacementNote replacement({corpus::BinPath(arguments.output_prefix), corpus::IdxPath(arguments.output_prefix)});
+  absl::StatusOr<corpus::MergeReport> report;
   if (!arguments.engine.engine.empty()) {
-    return corpus::MergeIndexed(
-        prefixes, arguments.output_prefix, InterruptFlag(), nullptr,
-        [&](const std::string& bin, uint64_t bytes) { return CopyOnEngine(arguments, bin, bytes); });
+    report = corpus::MergeIndexed(prefixes, arguments.output_prefix, InterruptFlag(), nullptr,
+                                  [&](const std::string& bin, uint64_t bytes) {
+                                    replacement.WorkHasBegun();
+                                    return CopyOnEngine(arguments, bin, bytes);
+                                  });
+  } else {
+    std::atomic<uint64_t> done{0};
+    const absl::Time start = Clock::Real().SteadyNow();
+    const ProgressLine line(
+        [&] { return DescribeProgress("merging", done, 0, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start)); });
+    report = corpus::MergeIndexed(prefixes, arguments.output_prefix, InterruptFlag(), &done);
   }
-  std::atomic<uint64_t> done{0};
-  const absl::Time start = Clock::Real().SteadyNow();
-  const ProgressLine line(
-      [&] { return DescribeProgress("merging", done, 0, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start)); });
-  return corpus::MergeIndexed(prefixes, arguments.output_prefix, InterruptFlag(), &done);
+  if (report.ok()) replacement.WorkIsDone();
+  return report;
 }
 
-void Run(const Arguments& arguments, CommandContext& context) {
-  if (!arguments.engine.part.empty()) {
-    context.exit_status = ReportError(context, CopyPart(arguments));
-    return;
-  }
+absl::Status Run(const Arguments& arguments, const CommandContext& context) {
+  if (!arguments.engine.part.empty()) return CopyPart(arguments);
   const absl::StatusOr<corpus::MergeReport> report = Merge(arguments);
-  if (!report.ok()) {
-    context.exit_status = ReportError(context, report.status());
-    return;
-  }
+  CAIRN_RETURN_IF_ERROR(report.status());
   if (context.json()) {
     const nlohmann::ordered_json json = {{"prefix", arguments.output_prefix}, {"inputs", report->prefixes},
                                          {"documents", report->documents},    {"sequences", report->sequences},
                                          {"tokens", report->tokens},          {"kernel_bytes", report->kernel_bytes}};
     absl::PrintF("%s\n", JsonText(json));
-    return;
+    return absl::OkStatus();
   }
   absl::PrintF("merged     %d pairs, in this order:\n", report->prefixes.size());
   for (const std::string& prefix : report->prefixes) absl::PrintF("             %s\n", ForTerminal(prefix));
   absl::PrintF("output     %s.bin, .idx\ndocuments  %d\nsequences  %d\ntokens     %d\n", arguments.output_prefix,
                report->documents, report->sequences, report->tokens);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -123,7 +125,7 @@ void AddCorpusMergeCommand(Command corpus, CommandContext& context) {
   command.AddOption("--into", arguments->into, "With --part: the file to which the tokens of all parts are copied")
       .Needs(part);
   command.Footer("Example:\n  cairn corpus merge --input parts/ --output-prefix corpus_text_document");
-  command.Action([arguments, &context] { Run(*arguments, context); });
+  command.Action([arguments, &context] { RunCorpusCommand(context, [&] { return Run(*arguments, context); }); });
 }
 
 }  // namespace cairn::cli

@@ -15,8 +15,9 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/line_input.h"
-#include "cli/corpus/replaced_output.h"
+#include "cli/corpus/note.h"
 #include "common/base/clock.h"
 #include "common/status/status.h"
 #include "corpus/io/files_below.h"
@@ -162,11 +163,12 @@ absl::Status RunPack(const CommandContext& context, const Arguments& given) {
   std::vector<std::string> outputs = {corpus::PackedPath(given.output_prefix),
                                       corpus::PackMetadataPath(given.output_prefix)};
   if (options.skip_bad_lines) outputs.push_back(corpus::PackBadLinesPath(given.output_prefix));
-  NoteReplaced(outputs);
+  ReplacementNote replacement(outputs);
   SharedProgress shared;
   shared.file_bytes_total = corpus::BytesOf(options.inputs);
   options.file_bytes = &shared.file_bytes;
   options.progress = [&](const corpus::PackProgress& progress) {
+    replacement.WorkHasBegun();
     shared.samples = progress.samples;
     shared.bad_lines = progress.bad_lines;
     shared.packs = progress.packs;
@@ -216,10 +218,7 @@ void AddCorpusPackCommand(Command corpus, CommandContext& context) {
   app.AddOption("--answer-key", given->pair.answer_key, "Key of the answer").ShowDefault().Excludes(chat);
   app.AddOption("--separator", given->pair.separator, "The text between prompt and answer. The default is a blank")
       .Excludes(chat);
-  app.Action([given, &context] {
-    const absl::Status status = RunPack(context, *given);
-    context.exit_status = status.ok() ? kDone : ReportError(context, status);
-  });
+  app.Action([given, &context] { RunCorpusCommand(context, [&] { return RunPack(context, *given); }); });
 }
 
 }  // namespace cairn::cli

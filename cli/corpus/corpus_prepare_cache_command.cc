@@ -19,6 +19,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/base/terminal.h"
+#include "cli/corpus/corpus_error.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -223,10 +224,7 @@ void AddCorpusPrepareCacheCommand(Command corpus, CommandContext& context) {
       "The most memory that lengths and indices under construction may take, as 64GiB; about 12 bytes for each "
       "document, or 4 for each document of each epoch or each sample. The default is half of the machine's");
   app.AddFlag("--rebuild", given->rebuild, "Build files anew that are there already");
-  app.Action([given, &context] {
-    const absl::Status status = RunPrepareCache(context, *given);
-    context.exit_status = status.ok() ? kDone : ReportError(context, status);
-  });
+  app.Action([given, &context] { RunCorpusCommand(context, [&] { return RunPrepareCache(context, *given); }); });
 }
 
 }  // namespace cairn::cli

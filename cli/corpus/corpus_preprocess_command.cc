@@ -15,10 +15,11 @@
 #include "absl/strings/str_split.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/engine_run.h"
 #include "cli/corpus/line_input.h"
+#include "cli/corpus/note.h"
 #include "cli/corpus/preprocess_on_engine.h"
-#include "cli/corpus/replaced_output.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
@@ -182,12 +183,13 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     outputs.push_back(corpus::IdxPath(prefix));
   }
   if (options.skip_bad_lines) outputs.push_back(corpus::BadLinesPath(options));
-  NoteReplaced(outputs);
+  ReplacementNote replacement(outputs);
   options.interrupted = &InterruptFlag();
   SharedProgress shared;
   shared.file_bytes_total = corpus::BytesOf(files);
   options.file_bytes = &shared.file_bytes;
   options.progress = [&](const corpus::PreprocessProgress& progress) {
+    replacement.WorkHasBegun();
     shared.documents = progress.documents;
     shared.tokens = progress.tokens;
     shared.bad_lines = progress.bad_lines;
@@ -202,6 +204,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     });
     CAIRN_ASSIGN_OR_RETURN(report, corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
   }
+  replacement.WorkIsDone();
   Print(context, options, *report, sentences, chosen, all_inputs);
   return absl::OkStatus();
 }
@@ -285,10 +288,7 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   app.AddOption("--lang", given->language,
                 "No effect; older scripts may give it. --punkt-model decides about the language");
   app.AddOption("--log-interval", given->log_interval, "No effect; older scripts may give it");
-  app.Action([given, &context] {
-    const absl::Status status = RunPreprocess(context, *given);
-    context.exit_status = status.ok() ? kDone : ReportError(context, status);
-  });
+  app.Action([given, &context] { RunCorpusCommand(context, [&] { return RunPreprocess(context, *given); }); });
 }
 
 }  // namespace cairn::cli

@@ -17,8 +17,9 @@
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
+#include "cli/corpus/corpus_error.h"
 #include "cli/corpus/engine_run.h"
-#include "cli/corpus/replaced_output.h"
+#include "cli/corpus/note.h"
 #include "cli/corpus/shuffle_on_engine.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
@@ -52,6 +53,7 @@ struct Arguments {
   bool buffered = false;
   std::string bucket;
   uint32_t buckets = 0;
+  std::optional<int64_t> at;
   EngineArguments engine;
 };
 
@@ -117,9 +119,30 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
   if (!arguments.bucket.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const corpus::InputPart bucket, corpus::ParsePart(arguments.bucket));
     options.placed = true;
+    if (arguments.at.has_value()) options.at = static_cast<uint64_t>(*arguments.at);
     options.keys = corpus::KeysOfBucket(bucket);
   }
   return options;
+}
+
+// Says what --resume has found.
+std::string Describe(const corpus::ShuffleResumption& found) {
+  if (!found.earlier) return "--resume: there is no earlier run to go on from, so all is done";
+  if (found.other) return "--resume: an earlier run had other inputs, seed or output options, so all is done anew";
+  if (!found.resumed) {
+    return "--resume: an earlier run has left nothing to go on from (it ended early, or had more memory), so all is "
+           "done anew";
+  }
+  const auto size = [](uint64_t bytes) { return FormatSize(static_cast<int64_t>(bytes)); };
+  if (found.bytes_written > 0) {
+    return absl::StrCat("--resume: an earlier run has read all and written ", size(found.bytes_written), " of ",
+                        size(found.bytes_read), "; the rest is written");
+  }
+  if (found.all_read) {
+    return absl::StrCat("--resume: an earlier run has read all, ", size(found.bytes_read),
+                        "; what is left is to write");
+  }
+  return absl::StrCat("--resume: an earlier run has read ", size(found.bytes_read), "; the rest is read, and written");
 }
 
 // Returns where people and scripts read the report: not among the lines, if those go to standard output.
@@ -177,20 +200,22 @@ void PrintReport(const CommandContext& context, const corpus::ShuffleOptions& op
                 FormatSize(static_cast<int64_t>(static_cast<double>(report.lines.bytes) / std::max(seconds, 1e-3))));
 }
 
-void Run(const Arguments& arguments, CommandContext& context) {
-  const absl::StatusOr<corpus::ShuffleOptions> options = ToOptions(arguments);
+absl::Status Run(const Arguments& arguments, CommandContext& context) {
+  absl::StatusOr<corpus::ShuffleOptions> options = ToOptions(arguments);
   if (!options.ok()) {
-    ReportError(context, options.status());
+    ReportCorpusError(context, options.status());
     context.exit_status = kUsage;
-    return;
+    return absl::OkStatus();
   }
   if (!arguments.engine.part.empty()) {
-    const auto scattered = ScatterForEngine(*options, arguments.engine.part, arguments.buckets);
-    if (scattered.ok()) absl::PrintF("%s\n", JsonText(*scattered));
-    context.exit_status = ReportError(context, scattered.status());
-    return;
+    CAIRN_ASSIGN_OR_RETURN(const nlohmann::ordered_json scattered,
+                           ScatterForEngine(*options, arguments.engine.part, arguments.buckets));
+    absl::PrintF("%s\n", JsonText(scattered));
+    return absl::OkStatus();
   }
-  NoteReplaced({options->output});
+  ReplacementNote replacement({options->output});
+  options->begins = [&] { replacement.WorkHasBegun(); };
+  options->found = [](const corpus::ShuffleResumption& found) { PrintNote(Describe(found)); };
   corpus::ShuffleProgress progress;
   const absl::Time start = Clock::Real().SteadyNow();
   absl::StatusOr<corpus::ShuffleReport> report;
@@ -209,11 +234,9 @@ void Run(const Arguments& arguments, CommandContext& context) {
     });
     report = corpus::Shuffle(*options, InterruptFlag(), &progress);
   }
-  if (!report.ok()) {
-    context.exit_status = ReportError(context, report.status());
-    return;
-  }
+  CAIRN_RETURN_IF_ERROR(report.status());
   PrintReport(context, *options, *report, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -288,10 +311,16 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   command.AddOption("--buckets", arguments->buckets, "With --part: into how many files its lines go, by their order")
       .Between(1, corpus::kMostBuckets)
       .Needs(part);
-  command
-      .AddOption("--bucket", arguments->bucket,
-                 "The inputs are files of the bucket I of N that --part has made: sort their lines")
-      .Excludes(part);
+  const Argument bucket =
+      command
+          .AddOption("--bucket", arguments->bucket,
+                     "The inputs are files of the bucket I of N that --part has made: sort their lines")
+          .Excludes(part);
+  Argument at = command.AddOption("--at", arguments->at,
+                                  "With --bucket: write the lines into the file --output from this byte on; others may "
+                                  "write other parts of it at the same time");
+  at.Between(0, INT64_MAX).Needs(bucket);
+  for (Argument* of_output : {&lines, &bytes, &files, &compress}) of_output->Excludes(at);
   command.AddFlag("--buffered", arguments->buffered,
                   "Let the system keep the files in its page cache. By default they are read and written past it, "
                   "which costs less CPU");
@@ -302,7 +331,7 @@ void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
       "  cairn corpus shuffle big/ --output out.txt --temp-dir /scratch --resume   # again after a kill\n"
       "  cairn corpus shuffle 's3://bucket/raw/*.jsonl.zst' --output s3://bucket/shuffled.jsonl --temp-dir /scratch\n"
       "The output gets its name when it is complete and a checksum shows that it has all the lines that were read.");
-  command.Action([arguments, &context] { Run(*arguments, context); });
+  command.Action([arguments, &context] { RunCorpusCommand(context, [&] { return Run(*arguments, context); }); });
 }
 
 }  // namespace cairn::cli

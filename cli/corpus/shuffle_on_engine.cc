@@ -1,6 +1,8 @@
 #include "cli/corpus/shuffle_on_engine.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "corpus/io/input_part.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/output_place.h"
+#include "corpus/shuffle/shared_output.h"
 #include "corpus/shuffle/shuffle_parts.h"
 
 namespace cairn::cli {
@@ -48,8 +51,9 @@ std::vector<FilledBucket> BucketsOf(const std::vector<nlohmann::json>& reports, 
   return filled;
 }
 
+// `number`: "3/8". The task writes a file of its own, or `at` a byte of one that all tasks write.
 corpus::EngineTask SortTask(const corpus::ShuffleOptions& options, const FilledBucket& bucket,
-                            const std::string& number, const std::string& output) {
+                            const std::string& number, const std::string& output, std::optional<uint64_t> at) {
   corpus::EngineTask task{absl::StrCat("bucket ", number), {"corpus", "shuffle"}, std::nullopt, bucket.lines.bytes};
   task.words.insert(task.words.end(), bucket.files.begin(), bucket.files.end());
   task.words.insert(task.words.end(),
@@ -57,9 +61,12 @@ corpus::EngineTask SortTask(const corpus::ShuffleOptions& options, const FilledB
                      "--threads", absl::StrCat(options.threads), "--separator",
                      absl::StrFormat("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(options.separator)))});
   if (!options.direct) task.words.push_back("--buffered");
-  task.words.push_back("--output");
-  task.output = task.words.size();
-  task.words.push_back(output);
+  if (at.has_value()) {
+    task.words.insert(task.words.end(), {"--at", absl::StrCat(*at)});
+  } else {
+    task.output = task.words.size() + 1;
+  }
+  task.words.insert(task.words.end(), {"--output", output});
   return task;
 }
 
@@ -100,6 +107,7 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
   CAIRN_ASSIGN_OR_RETURN(const std::string work_parent, WorkParent(options));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, corpus::ShuffleInputBytes(options));
   CAIRN_ASSIGN_OR_RETURN(const auto run, EngineRun::Start(arguments, options.threads, options.output, work_parent));
+  if (options.begins) options.begins();
   const uint32_t parts = run->PartsFor(bytes);
   const uint32_t buckets = std::min(parts, corpus::kMostBuckets);
   std::vector<std::string> words = WordsForTasks(
@@ -116,17 +124,30 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
   CAIRN_ASSIGN_OR_RETURN(const std::vector<nlohmann::json> reports, run->Run("reading", tasks));
   CAIRN_RETURN_IF_ERROR(CheckSameInputs(reports));
 
-  const std::vector<FilledBucket> filled = BucketsOf(reports, buckets);
-  std::vector<uint32_t> numbers;  // of the buckets that have lines
+  std::vector<FilledBucket> filled = BucketsOf(reports, buckets);
+  std::vector<corpus::LineMultiset> sizes;
   corpus::LineMultiset all;
+  for (const FilledBucket& bucket : filled) {
+    sizes.push_back(bucket.lines);
+    all += bucket.lines;
+  }
+  std::unique_ptr<corpus::SharedOutput> shared;
+  CAIRN_ASSIGN_OR_RETURN(const bool fits, corpus::SharedOutput::Fits(options));
+  if (fits) {
+    CAIRN_ASSIGN_OR_RETURN(shared, corpus::SharedOutput::Create(options, sizes, InterruptFlag()));
+  }
+  std::vector<uint32_t> numbers;  // of the buckets that have lines
   tasks.clear();
   for (uint32_t i = 0; i < buckets; ++i) {
     if (filled[i].files.empty()) continue;
     numbers.push_back(i);
-    all += filled[i].lines;
-    tasks.push_back(SortTask(options, filled[i], absl::StrCat(i + 1, "/", buckets), run->PathOf("sorted", i + 1)));
+    const std::string number = absl::StrCat(i + 1, "/", buckets);
+    tasks.push_back(shared != nullptr
+                        ? SortTask(options, filled[i], number, shared->path(), shared->OffsetOf(i))
+                        : SortTask(options, filled[i], number, run->PathOf("sorted", i + 1), std::nullopt));
   }
   std::vector<std::string> sorted;
+  bool direct = options.direct;
   if (!tasks.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<nlohmann::json> found, run->Run("sorting", tasks));
     for (size_t i = 0; i < found.size(); ++i) {
@@ -136,7 +157,14 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
                          absl::StrCat(tasks[i].name, " has not the lines that the parts gave it. Is a disk damaged?"));
       }
       sorted.push_back(found[i].at("outputs").at(0).get<std::string>());
+      direct = direct && found[i].at("direct_io").at("output").get<bool>();
     }
+  }
+  if (shared != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(corpus::ShuffleReport report, shared->Commit());
+    report.scratch_bytes = all.bytes + all.lines;
+    report.direct_output = direct;
+    return report;
   }
   corpus::ShuffleProgress progress;
   const absl::Time start = Clock::Real().SteadyNow();

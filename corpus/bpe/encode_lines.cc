@@ -7,11 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/text_blocks.h"
+#include "corpus/io/open_source.h"
 #include "corpus/io/ordered_work.h"
 
 namespace cairn::corpus {
@@ -62,31 +61,29 @@ struct EncodedLines {
   EncodeLinesSummary counts;
 };
 
-absl::Status TooLong(const EncodeLinesOptions& options, uint64_t line) {
-  return MakeError(Reason::kMemoryLimit,
-                   absl::StrCat(options.input, ": line ", line, " is longer than ",
-                                FormatSize(static_cast<int64_t>(options.max_line))),
-                   {{"file", options.input},
-                    {"line", absl::StrCat(line)},
-                    {"next", "Cut the line into several, or raise --max-line."}});
-}
+struct Worker {
+  Worker(const Tokenizer& tokenizer, const LineTextOptions& lines) : encoder(tokenizer.NewEncoder()), texts(lines) {}
+
+  const std::unique_ptr<Encoder> encoder;
+  LineTexts texts;
+  std::vector<uint32_t> ids;
+};
 
 // Encodes each line of a block.
-absl::StatusOr<EncodedLines> EncodeBlock(const TextBlock& block, const EncodeLinesOptions& options,
-                                         const Digits& digits, Encoder& encoder, std::vector<uint32_t>& ids) {
-  const std::string_view text = block.bytes;
+absl::StatusOr<EncodedLines> EncodeBlock(TextBlock& block, const EncodeLinesOptions& options, const Digits& digits,
+                                         Worker& worker) {
   EncodedLines result;
-  for (size_t from = 0; from < text.size();) {
-    const size_t newline = std::min(text.find('\n', from), text.size());
-    if (newline - from > options.max_line) return TooLong(options, block.first_line + result.counts.lines);
-    ids.clear();
-    CAIRN_RETURN_IF_ERROR(encoder.Encode(text.substr(from, newline - from), ids));
-    digits.AppendLine(ids, result.text);
+  const absl::Status status = worker.texts.ForEach(block, options.input, nullptr, [&](std::string_view text) {
+    if (options.lines.unit == TextUnit::kLine && text.ends_with('\n')) text.remove_suffix(1);
+    worker.ids.clear();
+    CAIRN_RETURN_IF_ERROR(worker.encoder->Encode(text, worker.ids));
+    digits.AppendLine(worker.ids, result.text);
     ++result.counts.lines;
-    result.counts.tokens += ids.size();
-    result.counts.bytes += newline - from;
-    from = newline + 1;
-  }
+    result.counts.tokens += worker.ids.size();
+    result.counts.bytes += text.size();
+    return absl::OkStatus();
+  });
+  CAIRN_RETURN_IF_ERROR(status);
   return result;
 }
 
@@ -97,30 +94,24 @@ absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const
   const Pretokenizer pretokenizer =
       *Pretokenizer::Named("gpt2");  // never asked, because lines are cut only at newlines
   const SpecialMatcher no_specials;
-  BlockReader::Options reading = {.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop};
-  // A block of a usual size is checked line by line, with the newline behind the last.
-  reading.most_bytes = std::max(reading.block_bytes, options.max_line + 1);
+  BlockReader::Options reading = BlocksOfLines(options.lines, {options.input});
+  reading.stop = options.stop;
+  reading.table_readers = TableReadersFor(options.threads);
   BlockReader reader(std::move(reading), pretokenizer, no_specials);
-  struct Worker {
-    std::unique_ptr<Encoder> encoder;
-    std::vector<uint32_t> ids;
-  };
-  std::vector<Worker> workers(static_cast<size_t>(options.threads));
+  std::vector<std::unique_ptr<Worker>> workers(static_cast<size_t>(options.threads));
   EncodeLinesSummary summary;
   OrderedSteps<TextBlock, EncodedLines> steps;
   steps.next = [&](TextBlock& block) -> absl::StatusOr<bool> {
-    absl::StatusOr<TextBlock> next = reader.Next(std::move(block));
-    if (MetadataOf(next.status()).contains("line")) return TooLong(options, reader.Tell().line);
-    CAIRN_ASSIGN_OR_RETURN(block, std::move(next));
+    CAIRN_ASSIGN_OR_RETURN(block, reader.Next(std::move(block)));
     if (options.progress && !options.progress(reader.file_bytes_read())) {
       return MakeError(Reason::kInterrupted, "interrupted while text was encoded");
     }
-    return !block.bytes.empty();
+    return !block.at_end();
   };
   steps.work = [&](int thread, TextBlock& block) {
-    Worker& worker = workers[static_cast<size_t>(thread)];
-    if (worker.encoder == nullptr) worker.encoder = tokenizer.NewEncoder();
-    return EncodeBlock(block, options, digits, *worker.encoder, worker.ids);
+    std::unique_ptr<Worker>& worker = workers[static_cast<size_t>(thread)];
+    if (worker == nullptr) worker = std::make_unique<Worker>(tokenizer, options.lines);
+    return EncodeBlock(block, options, digits, *worker);
   };
   steps.deliver = [&](EncodedLines part) {
     summary.lines += part.counts.lines;

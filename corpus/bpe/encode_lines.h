@@ -9,14 +9,15 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "corpus/bpe/line_texts.h"
 #include "corpus/tokenizer/tokenizer.h"
 
 namespace cairn::corpus {
 
 struct EncodeLinesOptions {
-  std::string input;  // "-" is standard input; the file may be gzip or Zstandard
+  std::string input;  // "-" is standard input
+  LineTextOptions lines;
   int threads = 1;
-  size_t max_line = size_t{32} << 20;       // bytes
   const std::atomic<bool>* stop = nullptr;  // as in BlockReader::Options
   // Takes a piece of the output; pieces come in order. An error ends the work.
   std::function<absl::Status(std::string_view)> write;
@@ -31,11 +32,11 @@ struct EncodeLinesSummary {
   uint64_t bytes = 0;  // bytes of text
 };
 
-// Writes one line of ids, separated by blanks, for each line of the input without its newline. Memory is bounded: each
+// Writes one line of ids, separated by blanks, for each line of the input: of the line without its newline, or of the
+// whole text of a JSON object, which may have newlines itself. Memory is bounded: each
 // thread holds a piece of 1 MiB, or of the longest line if that is more, and at most one such piece per thread waits
-// for a slow writer. RESOURCE_EXHAUSTED (MEMORY_LIMIT): a line is longer than
-// max_line; the message has its number. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of the encoder
-// and of `write`.
+// for a slow writer. The errors of LineTexts::ForEach; NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of
+// the encoder and of `write`.
 absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const EncodeLinesOptions& options);
 
 }  // namespace cairn::corpus

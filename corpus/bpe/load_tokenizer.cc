@@ -14,6 +14,7 @@
 #include "corpus/bpe/tokenizer_files.h"
 #include "corpus/io/input_path.h"
 #include "corpus/io/open_source.h"
+#include "corpus/tokenizer/tokenizer_path.h"
 
 namespace cairn::corpus {
 namespace {
@@ -108,6 +109,7 @@ absl::StatusOr<std::string> ReadTokenizerFile(const std::string& path) {
 }
 
 absl::StatusOr<std::string> FindTokenizerFile(const std::string& path) {
+  CAIRN_RETURN_IF_ERROR(CheckIsNoHubName(path));
   if (!IsInputDirectory(path)) return path;
   for (const char* name : {"tokenizer.json", "vocab.json"}) {
     const fs::path file = fs::path(path) / name;

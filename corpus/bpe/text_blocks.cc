@@ -176,33 +176,49 @@ size_t BlockReader::CutPlace() const {
   return cut;
 }
 
+// Forgets the unread bytes, in which no line ends, and reads on to the end of their line.
+absl::Status BlockReader::DropLine() {
+  std::string& unread = position_.unread;
+  dropping_ = false;
+  ++position_.line;
+  size_t newline = std::string::npos;
+  while (newline == std::string::npos && !at_end_) {
+    unread.clear();
+    CAIRN_RETURN_IF_ERROR(Fill(1));
+    newline = unread.find('\n');
+  }
+  unread.erase(0, newline == std::string::npos ? newline : newline + 1);
+  return absl::OkStatus();
+}
+
 absl::Status BlockReader::TooLong() const {
   const std::string& input = options_.inputs[position_.input].path;
-  const std::string most = FormatSize(static_cast<int64_t>(options_.most_bytes));
-  if (options_.unit == TextUnit::kFile) {
-    return MakeError(Reason::kMemoryLimit,
-                     absl::StrCat(input, ": more than ", most,
-                                  " of text without a place where the pre-tokenizer lets it be cut; --by-line cuts at "
-                                  "newlines"),
-                     {{"file", input}});
-  }
-  return MakeError(Reason::kMemoryLimit, absl::StrCat(input, ": line ", position_.line, " is longer than ", most),
-                   {{"file", input}, {"line", absl::StrCat(position_.line)}});
+  return MakeError(
+      Reason::kMemoryLimit,
+      absl::StrCat(input, ": more than ", FormatSize(static_cast<int64_t>(options_.most_bytes)),
+                   " of text without a place where the pre-tokenizer lets it be cut"),
+      {{"file", input}, {"next", "Give --by-line, which cuts at newlines, or cut the file into several."}});
 }
 
 absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
   for (; position_.input < options_.inputs.size();) {
     if (source_ == nullptr) CAIRN_RETURN_IF_ERROR(Open(0));
+    if (dropping_) CAIRN_RETURN_IF_ERROR(DropLine());
     size_t cut = 0;
     for (size_t wanted = options_.block_bytes; cut == 0; wanted *= 2) {
       CAIRN_RETURN_IF_ERROR(Fill(std::min(wanted, options_.most_bytes)));
       cut = CutPlace();
       if (at_end_) break;
-      if (cut == 0 && wanted > options_.most_bytes) return TooLong();
+      if (cut != 0 || wanted <= options_.most_bytes) continue;
+      if (options_.unit == TextUnit::kFile) return TooLong();
+      dropping_ = true;
+      break;
     }
     TextBlock block;
     block.input = position_.input;
     block.first_line = position_.line;
+    block.too_long = dropping_;
+    if (dropping_) return block;
     // Only the rest, a few bytes, has to be copied.
     used.bytes.assign(position_.unread, cut);
     position_.unread.resize(cut);

@@ -39,6 +39,9 @@ struct TextBlock {
   std::string bytes;        // whole lines (kLine, kJson), or a part of a file that begins and ends at safe cuts
   size_t input = 0;         // index of the input
   uint64_t first_line = 0;  // the number of the first line of `bytes` in the input, from 1 (kLine, kJson)
+  bool too_long = false;    // stands for a line that is longer than most_bytes (kLine, kJson), without its bytes
+
+  bool at_end() const { return bytes.empty() && !too_long; }
 };
 
 // Returns the largest place up to `offset` where a text may be cut, so that both sides have the words that they have
@@ -55,7 +58,8 @@ class BlockReader {
     TextUnit unit = TextUnit::kFile;
     InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
     size_t block_bytes = size_t{1} << 20;
-    size_t most_bytes = (size_t{1} << 32) - 1;  // of a block without a place where it can be cut; a line, say
+    size_t most_bytes = (size_t{1} << 32) - 1;  // of a block without a place where it can be cut; a line, say, which
+                                                // may be up to block_bytes longer
     std::vector<std::string> columns;           // as in SourceOptions
     int table_readers = 1;                      // as in SourceOptions
     const std::atomic<bool>* stop = nullptr;    // ends reading with INTERRUPTED, also while input does not come
@@ -72,11 +76,11 @@ class BlockReader {
   // Both must outlive the reader.
   BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials);
 
-  // Returns the next block, or one without bytes at the end of all inputs. The name of a file says how it is read
+  // Returns the next block, or one that is at_end() behind all inputs. The name of a file says how it is read
   // (corpus/io/open_source.h), which may fail as told there. `used` is a block that is done, whose memory serves
   // another one. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has
-  // file and offset), RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are more than most_bytes without a place where they can
-  // be cut; of a line the message has the number.
+  // file and offset), RESOURCE_EXHAUSTED (MEMORY_LIMIT): a text (kFile) has more than most_bytes without a place where
+  // they can be cut.
   absl::StatusOr<TextBlock> Next(TextBlock used = {});
 
   Position Tell() const;
@@ -89,13 +93,15 @@ class BlockReader {
   absl::Status Fill(size_t wanted);
   absl::Status Append(std::string_view bytes, bool last);
   size_t CutPlace() const;
+  absl::Status DropLine();
   absl::Status TooLong() const;
 
   const Options options_;
   const Pretokenizer& pretokenizer_;
   const SpecialMatcher& specials_;
   std::unique_ptr<ByteSource> source_;
-  bool at_end_ = false;  // of the current input
+  bool at_end_ = false;    // of the current input
+  bool dropping_ = false;  // the rest of a line that is too long
   std::atomic<uint64_t> file_bytes_ = 0;
   Position position_;
   AlignedBuffer chunk_;

@@ -185,10 +185,18 @@ class Counting {
   Counting(const TrainOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
       : options_(options), pretokenizer_(pretokenizer), specials_(specials) {}
 
-  absl::Status Count(const std::vector<InputPiece>& inputs, const std::string& directory, size_t parts,
-                     std::function<void(size_t, uint64_t, uint64_t)> expect, const WordVisitor& visit) {
+  // `found` has what is to be told besides the count, if that is resumed.
+  absl::Status Count(TrainResumption found, const std::vector<InputPiece>& inputs, const std::string& directory,
+                     size_t parts, std::function<void(size_t, uint64_t, uint64_t)> expect, const WordVisitor& visit) {
     CountOptions counting = OptionsFor(inputs, directory);
     counting.resume = options_.resume;
+    if (options_.resumption) {
+      found.inputs = inputs.size();
+      counting.resumption = [this, found](const CountResumption& count) mutable {
+        found.count = count;
+        options_.resumption(found);
+      };
+    }
     counting.parts = parts;
     counting.expect = std::move(expect);
     return Run(counting, visit);
@@ -208,13 +216,15 @@ class Counting {
  private:
   CountOptions OptionsFor(const std::vector<InputPiece>& inputs, const std::string& directory) {
     CountOptions counting;
-    counting.blocks.inputs = inputs;
-    counting.blocks.unit = options_.unit;
+    counting.lines = {.unit = options_.unit, .json_key = options_.json_key, .max_line = options_.max_line};
+    if (options_.unit == TextUnit::kFile) {
+      counting.blocks.inputs = inputs;
+    } else {
+      counting.blocks = BlocksOfLines(counting.lines, inputs);
+    }
     counting.blocks.invalid_utf8 = options_.invalid_utf8;
     counting.blocks.stop = options_.stop;
-    if (options_.unit == TextUnit::kJson) counting.blocks.columns = {options_.json_key};
     counting.blocks.table_readers = TableReadersFor(options_.threads);
-    counting.json_key = options_.json_key;
     counting.threads = options_.threads;
     counting.memory_bytes = options_.memory_bytes / 2;  // the other half is for the blocks and the engine
     counting.directory = directory;
@@ -295,7 +305,7 @@ absl::StatusOr<MergeResult> TrainTogether(const TrainOptions& options, const Pre
   }
   MergeEngine engine(std::move(merging));
   CAIRN_RETURN_IF_ERROR(counting.Count(
-      options.inputs, options.work_directory, engine.shards(),
+      {.merges = resumed_merges}, options.inputs, options.work_directory, engine.shards(),
       [&](size_t shard, uint64_t words, uint64_t bytes) { engine.Reserve(shard, words, bytes); },
       [&](size_t shard, std::string_view word, uint64_t times) { return engine.AddWord(shard, word, times); }));
   CAIRN_RETURN_IF_ERROR(CheckMemory(options, counting.summary(), engine.EstimatedBytes()));
@@ -308,8 +318,10 @@ absl::StatusOr<MergeResult> TrainByGroups(const TrainOptions& options, const Mer
   ParityEngine engine(merging, options.parity, options.groups.size(), development);
   for (size_t group = 0; group < options.groups.size(); ++group) {
     const auto count = [&](ParityEngine::Use use, const std::vector<std::string>& inputs, const char* name) {
+      const char* const of = use == ParityEngine::Use::kWords ? "" : "development text of ";
       return counting.Count(
-          WholeInputs(inputs), absl::StrCat(options.work_directory, "/", name, "-", group), engine.shards(),
+          {.text = absl::StrCat(of, options.groups[group].name)}, WholeInputs(inputs),
+          absl::StrCat(options.work_directory, "/", name, "-", group), engine.shards(),
           [&](size_t shard, uint64_t words, uint64_t bytes) { engine.Reserve(group, use, shard, words, bytes); },
           [&](size_t shard, std::string_view word, uint64_t times) {
             return engine.AddWord(group, use, shard, word, times);
@@ -360,6 +372,11 @@ absl::Status RecordParts(const TrainOptions& options, const Pretokenizer& pretok
   CountRecord record{CountFingerprint(PathsOf(options.inputs), CountSettings(options, pretokenizer)), runs, {}};
   record.position.input = options.inputs.size();
   return SaveCountRecord(options.work_directory, record);
+}
+
+absl::Status CheckTraining(const TrainOptions& options) {
+  CAIRN_RETURN_IF_ERROR(MakeVeto(options.vetoes).status());
+  return Check(options, AllSpecials(options));
 }
 
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer) {

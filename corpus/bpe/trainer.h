@@ -29,6 +29,14 @@ struct TextGroup {
   std::vector<std::string> development;
 };
 
+// What a training with `resume` finds of an earlier one. Each group, and its development text, has counts of its own.
+struct TrainResumption {
+  std::string text;  // "GROUP" or "development text of GROUP"; without groups empty
+  CountResumption count;
+  size_t inputs = 0;
+  size_t merges = 0;  // that were made
+};
+
 struct TrainOptions {
   std::vector<InputPiece> inputs;
   // If there are any, they take the place of `inputs`, and merges are chosen as ParityEngine says. Either all have
@@ -36,7 +44,8 @@ struct TrainOptions {
   std::vector<TextGroup> groups;
   ParityOptions parity;
   TextUnit unit = TextUnit::kFile;
-  std::string json_key = "text";
+  std::string json_key = "text";       // kJson
+  size_t max_line = size_t{32} << 20;  // bytes (kLine, kJson)
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
   // Counts all tokens: 256 bytes, merges and special tokens.
   uint32_t vocab_size = 0;
@@ -54,7 +63,8 @@ struct TrainOptions {
   std::string work_directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
-  const std::atomic<bool>* stop = nullptr;  // as in BlockReader::Options
+  std::function<void(const TrainResumption&)> resumption;  // with `resume`, called before each count; may be empty
+  const std::atomic<bool>* stop = nullptr;                 // as in BlockReader::Options
   // Called by one thread at a time with the phase and its progress (bytes read, or merges made). If it returns false,
   // the training ends with CANCELLED (INTERRUPTED).
   std::function<bool(const char* phase, uint64_t done)> progress;
@@ -67,13 +77,16 @@ struct TrainSummary {
   size_t resumed_merges = 0;  // those that an earlier run had made
 };
 
+// Refuses options that do not fit together, before anything is read. INVALID_ARGUMENT (BAD_REQUEST): vocab_size is
+// below 256 + special tokens, or the extended vocabulary is larger already; or a special token is empty or is the text
+// of a byte; or the groups do not fit together. Errors of MakeVeto.
+absl::Status CheckTraining(const TrainOptions& options);
+
 // Ids come in this order. TieBreak::kBytes: the 256 bytes, the merges, the special tokens. kHuggingFace: the special
 // tokens, the bytes by their printable characters, the merges. With `extend`, its tokens keep their ids and new ones
 // follow. The vocabulary is smaller than asked for if no pair is left to merge.
 //
-// INVALID_ARGUMENT (BAD_REQUEST): vocab_size is below 256 + special tokens, or the extended vocabulary is larger
-// already; or a special token is empty or is the text of a byte; or
-// the groups do not fit together. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
+// Errors of CheckTraining. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
 // need more than memory_bytes; the message says how much. Else the errors of CountWords MergeEngine and MakeVeto.
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer);
 

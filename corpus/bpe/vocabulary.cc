@@ -80,6 +80,18 @@ std::string TokenizerConfigJson(const BpeVocabulary& vocabulary) {
   return config.dump(2) + "\n";
 }
 
+bool IsTokenizerConfigOfTraining(const std::string& text) {
+  // Another order of keys, or another layout, is an edit too.
+  const Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return false;
+  BpeVocabulary vocabulary;
+  for (const auto& [role, names] : kRoles) {
+    const auto token = config.find(role);
+    if (token != config.end() && token->is_string()) vocabulary.tokens.push_back({token->get<std::string>(), true});
+  }
+  return TokenizerConfigJson(vocabulary) == text;
+}
+
 std::string TokenizerJson(const BpeVocabulary& vocabulary) {
   Json added = Json::array();
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {

@@ -29,6 +29,8 @@ std::string TokenizerJson(const BpeVocabulary& vocabulary);
 // This one is tokenizer_config.json: the class that opens tokenizer.json, and which special tokens are eos_token,
 // pad_token and so on, by their names in common use.
 std::string TokenizerConfigJson(const BpeVocabulary& vocabulary);
+// Returns whether TokenizerConfigJson may have made this text, of some vocabulary: nothing in it was edited.
+bool IsTokenizerConfigOfTraining(const std::string& text);
 // Writes {"token": id, ...}, ascending by id. Tokens are in the byte-level alphabet, special tokens as they are.
 std::string VocabJson(const BpeVocabulary& vocabulary);
 // It has one line "left right" per merge, in order, below a line with the version.

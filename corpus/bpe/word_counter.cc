@@ -1,6 +1,5 @@
 #include "corpus/bpe/word_counter.h"
 
-#include <simdjson.h>
 #include <unistd.h>
 
 #include <array>
@@ -30,7 +29,7 @@ constexpr std::string_view kWhat = "to count words; fewer threads need less";
 class Worker {
  public:
   Worker(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
-      : options_(options), specials_(specials), splitter_(pretokenizer) {}
+      : options_(options), specials_(specials), splitter_(pretokenizer), texts_(options.lines) {}
 
   // Adds the bad lines to `bad` if they are left out.
   absl::Status CountBlock(TextBlock& block, BadLines& bad) {
@@ -47,9 +46,8 @@ class Worker {
       case TextUnit::kFile:
         return CountText(block.bytes, End(block));
       case TextUnit::kLine:
-        return CountLines(block);
       case TextUnit::kJson:
-        return CountJson(block, bad);
+        return CountLines(block, bad);
     }
     return absl::OkStatus();
   }
@@ -77,57 +75,15 @@ class Worker {
     return absl::OkStatus();
   }
 
-  template <typename Visit>
-  static absl::Status ForEachLine(const TextBlock& block, Visit&& visit) {
-    const std::string_view text = block.bytes;
-    uint64_t number = block.first_line;
-    for (size_t from = 0; from < text.size(); ++number) {
-      const size_t newline = text.find('\n', from);
-      const size_t until = newline == std::string_view::npos ? text.size() : newline + 1;
-      CAIRN_RETURN_IF_ERROR(visit(text.substr(from, until - from), number));
-      from = until;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status CountLines(const TextBlock& block) {
-    return ForEachLine(block, [&](std::string_view line, uint64_t) { return CountText(line, End(block)); });
-  }
-
-  absl::Status CountJson(TextBlock& block, BadLines& bad) {
-    block.bytes.reserve(block.bytes.size() + simdjson::SIMDJSON_PADDING);
-    return ForEachLine(block, [&](std::string_view line, uint64_t number) -> absl::Status {
-      const absl::Status status = CountJsonLine(line);
-      if (options_.bad_lines && HasReason(status, Reason::kBadJsonLine)) {
-        bad.Add(number, status);
-        return absl::OkStatus();
-      }
-      if (status.ok() || !HasReason(status, Reason::kBadJsonLine)) return status;
-      const InputPiece& input = options_.blocks.inputs[block.input];
-      return Annotate(status, absl::StrCat(input.name(), ":", number),
-                      {{"file", input.path}, {"line", absl::StrCat(number)}});
-    });
-  }
-
-  absl::Status CountJsonLine(std::string_view line) {
-    if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return absl::OkStatus();
-    const auto bad = [](const std::string& what) { return MakeError(Reason::kBadJsonLine, what); };
-    simdjson::dom::element document;
-    if (const auto error = parser_.parse(line.data(), line.size(), false).get(document)) {
-      return bad(absl::StrCat("not JSON: ", simdjson::error_message(error)));
-    }
-    simdjson::dom::object object;
-    if (document.get(object)) return bad("not a JSON object");
-    std::string_view text;
-    simdjson::dom::element value;
-    if (object.at_key(options_.json_key).get(value)) {
-      return WithMetadata(bad(absl::StrCat("has no key '", options_.json_key, "'")),
-                          {{"next", "Name the key that the lines have by --json-key, or correct the line."}});
-    }
-    if (value.get(text)) return bad(absl::StrCat("the value of '", options_.json_key, "' is no string"));
-    const absl::Status status = CountText(text, text.data() + text.size());
-    table_.Flush();  // the next line takes the place of this text
-    return status;
+  absl::Status CountLines(TextBlock& block, BadLines& bad) {
+    const bool json = options_.blocks.unit == TextUnit::kJson;
+    return texts_.ForEach(block, options_.blocks.inputs[block.input], options_.bad_lines ? &bad : nullptr,
+                          [&](std::string_view text) -> absl::Status {
+                            if (!json) return CountText(text, End(block));
+                            const absl::Status status = CountText(text, text.data() + text.size());
+                            table_.Flush();  // the next line takes the place of this text
+                            return status;
+                          });
   }
 
   const CountOptions& options_;
@@ -135,7 +91,7 @@ class Worker {
   Splitter splitter_;
   WordTable table_;
   std::array<uint32_t, kEnds> ends_;
-  simdjson::dom::parser parser_;
+  LineTexts texts_;
 };
 
 // Does the whole count. Threads work until the inputs end, a checkpoint is due or memory is short; then the tables are
@@ -169,12 +125,17 @@ class Counter {
   absl::Status Resume() {
     fingerprint_ = CountFingerprint(PathsOf(options_.blocks.inputs), options_.settings);
     CAIRN_ASSIGN_OR_RETURN(auto record, LoadCountRecord(options_.directory));
-    if (!record.has_value()) return absl::OkStatus();
-    if (record->fingerprint != fingerprint_) {
+    CountResumption found;
+    if (record.has_value()) {
+      found = {.found = true, .inputs_done = record->position.input, .offset = record->position.offset};
+    }
+    if (record.has_value() && record->fingerprint != fingerprint_) {
       return MakeError(Reason::kBadRequest, absl::StrCat(CountRecordPath(options_.directory),
                                                          " was made from other inputs or with other options; remove ",
                                                          options_.directory, " to begin anew"));
     }
+    if (options_.resumption) options_.resumption(found);
+    if (!found.found) return absl::OkStatus();
     runs_ = std::move(record->runs);
     summary_.resumed = true;
     return reader_.Seek(std::move(record->position));
@@ -215,7 +176,7 @@ class Counter {
         if (options_.progress && !options_.progress(read)) {
           return Fail(MakeError(Reason::kInterrupted, "interrupted while words were counted"));
         }
-        if (block.bytes.empty()) {
+        if (block.at_end()) {
           finished_ = stop_ = true;
           return;
         }

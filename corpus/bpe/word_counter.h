@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "corpus/bpe/line_texts.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
 #include "corpus/bpe/text_blocks.h"
@@ -15,9 +16,16 @@
 
 namespace cairn::corpus {
 
+// What a count with `resume` finds of an earlier one.
+struct CountResumption {
+  bool found = false;
+  size_t inputs_done = 0;  // the first ones
+  uint64_t offset = 0;     // how many bytes of the next one, decompressed, are done too
+};
+
 struct CountOptions {
   BlockReader::Options blocks;
-  std::string json_key = "text";  // TextUnit::kJson
+  LineTextOptions lines;  // TextUnit::kLine, kJson
   int threads = 1;
   // The word tables stay below this many bytes. The rest is spilled to sorted runs. 0 means no limit.
   uint64_t memory_bytes = 0;
@@ -26,6 +34,8 @@ struct CountOptions {
   std::string directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
+  // With `resume`, called before anything is read; may be empty.
+  std::function<void(const CountResumption&)> resumption;
   // The count depends on these besides the inputs. A record with other settings is refused.
   std::string settings;
   // Words are delivered in this many parts.

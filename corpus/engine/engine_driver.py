@@ -32,6 +32,7 @@ MORE_FAILURES_SECONDS = 15.0
 POLL_SECONDS = 0.2
 CONNECT_SECONDS = 10.0
 MARK = "cairn-failure:"
+FOUND = {}  # on a node: what programs have said of themselves, by their paths and states
 INSTALL = "install cairn-checkpoint, of the version that gives this command, on each node"
 
 
@@ -55,6 +56,16 @@ def find_program(shared):
     return shutil.which("cairn")
 
 
+def version_of(program):
+    state = os.stat(program)
+    key = (program, state.st_ino, state.st_mtime_ns, state.st_size)
+    if key not in FOUND:
+        done = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              errors="replace")
+        FOUND[key] = done.stdout.strip()
+    return FOUND[key]
+
+
 def failure(reason, message, next=""):
     return {"reason": reason, "message": message[:2000], "next": next}
 
@@ -64,8 +75,7 @@ def run_program(shared, task):
     program = find_program(shared)
     if program is None:
         return "failure", failure("UNSUPPORTED", "there is no program `cairn`", INSTALL)
-    version = subprocess.run([program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                             errors="replace").stdout.strip()
+    version = version_of(program)
     if version != shared["version"]:
         return "failure", failure("UNSUPPORTED", f"{program} is {version or 'no cairn'}, this is {shared['version']}",
                                   INSTALL)

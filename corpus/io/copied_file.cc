@@ -50,6 +50,14 @@ absl::StatusOr<uint64_t> CopiedFile::AppendFrom(int source, const std::string& s
   return copied.bytes;
 }
 
+absl::Status CopiedFile::AppendBytes(std::string_view bytes) {
+  if (const int error = WriteFullyAt(fd_.get(), {bytes.data(), bytes.size()}, bytes_); error != 0) {
+    return OutputError("write", partial_path_, error);
+  }
+  bytes_ += bytes.size();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CopiedFile::Copied> CopiedFile::Copy(const Range& range, int file, const std::string& path,
                                                     AlignedBuffer& buffer) {
   auto from = static_cast<off_t>(range.offset);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,6 +43,9 @@ class CopiedFile {
   // small buffer where that does not work. Returns how many it appended, at least one. INPUT_UNREADABLE: the source
   // ends there. Else the errors of storage.
   absl::StatusOr<uint64_t> AppendFrom(int source, const std::string& source_path, uint64_t offset, uint64_t bytes);
+
+  // Appends a few bytes of this process. NO_SPACE, STORAGE_ERROR.
+  absl::Status AppendBytes(std::string_view bytes);
 
   // The hidden file. Others may write into it until Finish, and then tell by Extend how many bytes it has.
   const std::string& partial_path() const { return partial_path_; }

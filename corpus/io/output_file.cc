@@ -75,6 +75,7 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path,
     return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), "", std::move(fd), false, options));
   }
   path = place.path;
+  if (options.at.has_value()) return OpenShared(std::move(path), options);
   if (options.partial_path.empty()) RemoveLeftHidden(path, [](std::string_view) { return false; });
   bool direct = options.direct;
   std::string partial;
@@ -85,6 +86,21 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path,
     if (!fd.valid()) return OutputError("create", partial, errno);
   } while (!LockHidden(fd.get()) && options.partial_path.empty());
   return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), partial, std::move(fd), direct, options));
+}
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::OpenShared(std::string path, const Options& options) {
+  bool direct = options.direct;
+  UniqueFd fd = OpenForWriting(path, O_WRONLY | O_CLOEXEC, &direct);
+  UniqueFd edges(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!fd.valid() || !edges.valid()) return OutputError("open", path, errno);
+  auto file = std::unique_ptr<OutputFile>(new OutputFile(path, path, std::move(fd), direct, options));
+  file->edges_ = std::move(edges);
+  file->keep_ = true;
+  // Buffers begin where pages of the file do.
+  file->begin_ = *options.at;
+  file->filled_ = *options.at % kIoAlignment;
+  file->written_ = file->begin_ - file->filled_;
+  return file;
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Resume(std::string path, Options options,
@@ -138,22 +154,36 @@ absl::Status OutputFile::WriteNext(const char* data, size_t size) {
   return absl::OkStatus();
 }
 
-absl::Status OutputFile::WriteAt(const char* data, size_t size, uint64_t offset) {
+absl::Status OutputFile::WritePending(const char* data, size_t size, uint64_t offset, size_t skip) {
   if (stream()) return WriteNext(data, size);
+  return shared() ? WriteRange(data + skip, size - skip, offset + skip) : WriteAt(fd_.get(), data, size, offset);
+}
+
+// Writes whole pages past the page cache; what is only a part of a page at either end may be next to the bytes of
+// another process, which a whole page would overwrite.
+absl::Status OutputFile::WriteRange(const char* data, size_t size, uint64_t offset) {
+  const size_t head = std::min<size_t>(size, (kIoAlignment - offset % kIoAlignment) % kIoAlignment);
+  const size_t pages = (size - head) / kIoAlignment * kIoAlignment;
+  CAIRN_RETURN_IF_ERROR(WriteAt(edges_.get(), data, head, offset));
+  CAIRN_RETURN_IF_ERROR(WriteAt(fd_.get(), data + head, pages, offset + head));
+  return WriteAt(edges_.get(), data + head + pages, size - head - pages, offset + head + pages);
+}
+
+absl::Status OutputFile::WriteAt(int fd, const char* data, size_t size, uint64_t offset) {
   while (size > 0) {
-    const ssize_t done = pwrite(fd_.get(), data, size, static_cast<off_t>(offset));
+    const ssize_t done = pwrite(fd, data, size, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0 && errno == EINVAL) {
       // A file system may accept O_DIRECT at open and refuse it now.
-      const int flags = fcntl(fd_.get(), F_GETFL);
-      if ((flags & O_DIRECT) != 0 && fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) == 0) continue;
+      const int flags = fcntl(fd, F_GETFL);
+      if ((flags & O_DIRECT) != 0 && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0) continue;
     }
     if (done <= 0) return OutputError("write", partial_path_, done == 0 ? ENOSPC : errno);
     data += done;
     offset += static_cast<uint64_t>(done);
     size -= static_cast<size_t>(done);
     // A short write (on a nearly full disk) leaves an unaligned rest, which only a buffered write can take.
-    if (size > 0 && offset % kIoAlignment != 0) fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT);
+    if (size > 0 && offset % kIoAlignment != 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT);
   }
   return absl::OkStatus();
 }
@@ -171,7 +201,7 @@ void OutputFile::WriteLoop() {
       status = error_;
     }
     // Nothing follows what was not written: in a stream it would stand in its place.
-    if (status.ok()) status = WriteAt(pending.buffer.data(), pending.size, pending.offset);
+    if (status.ok()) status = WritePending(pending.buffer.data(), pending.size, pending.offset, pending.skip);
     MutexLock lock(mutex_);
     if (error_.ok()) error_ = std::move(status);
     free_.push_back(std::move(pending.buffer));
@@ -181,15 +211,16 @@ void OutputFile::WriteLoop() {
 }
 
 absl::Status OutputFile::SubmitBuffer() {
-  const size_t size = stream() ? filled_ : RoundUpToIo(filled_);
+  const size_t size = stream() || shared() ? filled_ : RoundUpToIo(filled_);
+  const size_t skip = begin_ > written_ ? static_cast<size_t>(begin_ - written_) : 0;
   MutexLock lock(mutex_);
   if (!thread_.joinable()) {
-    if (error_.ok()) error_ = WriteAt(current_.data(), size, written_);
+    if (error_.ok()) error_ = WritePending(current_.data(), size, written_, skip);
     written_ += filled_;
     filled_ = 0;
     return error_;
   }
-  queue_.push_back({std::move(current_), size, written_});
+  queue_.push_back({std::move(current_), size, written_, skip});
   current_ = AlignedBuffer();
   ++unwritten_;
   written_ += filled_;
@@ -236,7 +267,8 @@ absl::Status OutputFile::Finish() {
   CAIRN_RETURN_IF_ERROR(WaitForWrites());
   finished_ = stream();
   if (finished_) return absl::OkStatus();
-  if (ftruncate(fd_.get(), static_cast<off_t>(written_)) != 0) return OutputError("truncate", partial_path_, errno);
+  if (!shared() && ftruncate(fd_.get(), static_cast<off_t>(written_)) != 0)
+    return OutputError("truncate", partial_path_, errno);
   if (fsync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);
   finished_ = true;
   return absl::OkStatus();

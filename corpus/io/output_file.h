@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ class OutputFile {
     // Takes a device, a FIFO or an open descriptor too, into which the bytes go in order as they come. There is no
     // hidden file then, and neither Checkpoint nor Resume.
     bool stream = false;
+    // The path is a file that stands, of which others write other ranges at the same time: the bytes go there from this
+    // offset on. It keeps its name, and nothing is cut off or removed. There is neither Checkpoint, Resume nor Commit.
+    std::optional<uint64_t> at;
     const std::atomic<bool>* stop = nullptr;  // once it is set, a stream that takes nothing is given up; may be null
     int object_parts = 4;  // of an object: as ObjectOutput::Create; the buffers above are not used then
   };
@@ -76,7 +80,7 @@ class OutputFile {
   // Makes the destructor leave the hidden file, because another process will resume it.
   void Keep() { keep_ = true; }
 
-  uint64_t bytes() const { return object_ != nullptr ? object_->bytes() : written_ + filled_; }
+  uint64_t bytes() const { return object_ != nullptr ? object_->bytes() : written_ + filled_ - begin_; }
   bool direct() const { return direct_; }
   bool is_object() const { return object_ != nullptr; }
   // Returns where the file stands or will stand, without links; of a stream, the name that was given.
@@ -91,21 +95,28 @@ class OutputFile {
     AlignedBuffer buffer;
     size_t size;
     uint64_t offset;
+    size_t skip;  // bytes at the front that are not written
   };
 
   OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, const Options& options);
   OutputFile(std::string path, std::unique_ptr<ObjectOutput> object);
+  static absl::StatusOr<std::unique_ptr<OutputFile>> OpenShared(std::string path, const Options& options);
   void WriteLoop();
   absl::Status SubmitBuffer();
   absl::Status WaitForWrites();
-  absl::Status WriteAt(const char* data, size_t size, uint64_t offset);
+  absl::Status WritePending(const char* data, size_t size, uint64_t offset, size_t skip);
+  absl::Status WriteRange(const char* data, size_t size, uint64_t offset);
+  absl::Status WriteAt(int fd, const char* data, size_t size, uint64_t offset);
   absl::Status WriteNext(const char* data, size_t size);
   bool stream() const { return partial_path_.empty(); }
+  bool shared() const { return edges_.valid(); }
 
   const std::string path_;
   const std::unique_ptr<ObjectOutput> object_;  // does all of the work; null: a file or a stream
   const std::string partial_path_;
   const UniqueFd fd_;
+  UniqueFd edges_;      // of a file that others write too: for what is in their pages too, without O_DIRECT
+  uint64_t begin_ = 0;  // the first byte of such a file that is written
   const size_t buffer_bytes_;
   const std::atomic<bool>* const stop_;
   bool direct_;

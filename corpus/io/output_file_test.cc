@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -17,8 +18,11 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/file/unique_fd.h"
@@ -210,6 +214,41 @@ TEST_F(OutputFileTest, Append_StreamIsFull_FailsAndWritesNothingMore) {
   absl::Status status = (*file)->Append(std::string(100'000, 'x'));
   if (status.ok()) status = (*file)->Commit();
   EXPECT_TRUE(HasReason(status, Reason::kNoSpace)) << status;
+}
+
+// Neighbours in one page keep their bytes, whatever the sizes and the order of writing are.
+TEST_F(OutputFileTest, Append_SharedFile_WritesItsRangeAlone) {
+  std::mt19937 random(3);
+  for (const bool direct : {true, false}) {
+    for (int round = 0; round < 40; ++round) {
+      std::string expected;
+      std::vector<std::pair<uint64_t, std::string>> ranges;
+      const size_t count = 1 + random() % 6;
+      for (size_t i = 0; i < count; ++i) {
+        std::string bytes(random() % (round % 2 == 0 ? 9000 : 60'000), static_cast<char>('a' + i));
+        ranges.emplace_back(expected.size(), bytes);
+        expected += bytes;
+      }
+      std::shuffle(ranges.begin(), ranges.end(), random);
+      std::ofstream(Path("shared"), std::ios::binary);
+      std::vector<std::unique_ptr<OutputFile>> files;  // open at the same time
+      for (const auto& [at, bytes] : ranges) {
+        auto file = OutputFile::Create(Path("shared"), {.direct = direct, .buffer_bytes = 8192, .at = at});
+        ASSERT_TRUE(file.ok()) << file.status();
+        files.push_back(*std::move(file));
+      }
+      for (size_t i = 0; i < count; ++i) {
+        const std::string& bytes = ranges[i].second;
+        const size_t half = bytes.size() / 2;
+        ASSERT_TRUE(files[i]->Append(std::string_view(bytes).substr(0, half)).ok());
+        ASSERT_TRUE(files[i]->Append(std::string_view(bytes).substr(half)).ok());
+        ASSERT_TRUE(files[i]->Finish().ok());
+        EXPECT_EQ(files[i]->bytes(), bytes.size());
+      }
+      files.clear();
+      EXPECT_TRUE(ReadAll(Path("shared")) == expected) << "round " << round;
+    }
+  }
 }
 
 }  // namespace

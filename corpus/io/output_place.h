@@ -37,7 +37,7 @@ absl::StatusOr<UniqueFd> OpenStream(const OutputPlace& place);
 absl::Status CheckIsNoInput(const std::string& output, const std::string& input);
 
 // Makes the directory of `path` and those above it, as far as they are missing; an object needs none. NO_SPACE,
-// STORAGE_READ_ONLY, STORAGE_ERROR.
+// STORAGE_READ_ONLY, STORAGE_ERROR: also the path is an address of no store that is known.
 absl::Status MakeDirectoryOf(const std::string& path);
 
 // Returns the directory for the temporary files of whoever writes `path`: the one that it stands in; of a stream or an

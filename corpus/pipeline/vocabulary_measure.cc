@@ -12,6 +12,7 @@
 #include "corpus/bpe/special_matcher.h"
 #include "corpus/bpe/text_blocks.h"
 #include "corpus/io/input_part.h"
+#include "corpus/io/open_source.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -35,30 +36,31 @@ uint64_t CountWords(std::string_view line) {
 // Measures blocks of a text for one thread.
 class Measurer {
  public:
-  explicit Measurer(const Tokenizer& tokenizer) : encoder_(tokenizer.NewEncoder()) {
+  Measurer(const Tokenizer& tokenizer, const NamedText& text)
+      : text_(text), encoder_(tokenizer.NewEncoder()), texts_(text.lines) {
     measure_.used.resize(tokenizer.vocab_size());
   }
 
-  absl::Status Add(std::string_view lines) {
-    while (!lines.empty()) {
-      const size_t newline = lines.find('\n');
-      const std::string_view line = lines.substr(0, newline);
-      lines.remove_prefix(newline == std::string_view::npos ? lines.size() : newline + 1);
-      if (line.empty()) continue;
+  absl::Status Add(TextBlock& block) {
+    return texts_.ForEach(block, text_.files[block.input], nullptr, [&](std::string_view text) {
+      if (text_.lines.unit == TextUnit::kLine && text.ends_with('\n')) text.remove_suffix(1);
+      if (text.empty()) return absl::OkStatus();
       ids_.clear();
-      CAIRN_RETURN_IF_ERROR(encoder_->Encode(line, ids_));
-      measure_.bytes += line.size();
-      measure_.words += CountWords(line);
+      CAIRN_RETURN_IF_ERROR(encoder_->Encode(text, ids_));
+      measure_.bytes += text.size();
+      measure_.words += CountWords(text);
       measure_.tokens += ids_.size();
       for (const uint32_t id : ids_) measure_.used[id] = true;
-    }
-    return absl::OkStatus();
+      return absl::OkStatus();
+    });
   }
 
   const TextMeasure& measure() const { return measure_; }
 
  private:
+  const NamedText& text_;
   const std::unique_ptr<Encoder> encoder_;
+  LineTexts texts_;
   std::vector<uint32_t> ids_;
   TextMeasure measure_;
 };
@@ -69,13 +71,16 @@ absl::StatusOr<TextMeasure> MeasureText(const Tokenizer& tokenizer, const NamedT
                                         const MeasureOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer any, Pretokenizer::Named("whitespace"));  // lines are cut without it
   const SpecialMatcher none(std::vector<std::string>{});
-  BlockReader reader({.inputs = WholeInputs(text.files), .unit = TextUnit::kLine, .stop = options.stop}, any, none);
+  BlockReader::Options reading = BlocksOfLines(text.lines, WholeInputs(text.files));
+  reading.stop = options.stop;
+  reading.table_readers = TableReadersFor(options.threads);
+  BlockReader reader(std::move(reading), any, none);
   Mutex mutex;
   absl::Status error;
   TextMeasure sum;
   sum.used.resize(tokenizer.vocab_size());
   const auto work = [&]() -> absl::Status {
-    Measurer measurer(tokenizer);
+    Measurer measurer(tokenizer, text);
     TextBlock block;
     while (true) {
       {
@@ -86,8 +91,8 @@ absl::StatusOr<TextMeasure> MeasureText(const Tokenizer& tokenizer, const NamedT
           return MakeError(Reason::kInterrupted, "interrupted while texts were encoded");
         }
       }
-      if (block.bytes.empty()) break;
-      CAIRN_RETURN_IF_ERROR(measurer.Add(block.bytes));
+      if (block.at_end()) break;
+      CAIRN_RETURN_IF_ERROR(measurer.Add(block));
     }
     MutexLock lock(mutex);
     sum.bytes += measurer.measure().bytes;

@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "corpus/bpe/line_texts.h"
 #include "corpus/tokenizer/tokenizer.h"
 
 namespace cairn::corpus {
 
 struct NamedText {
   std::string name;
-  std::vector<std::string> files;  // of lines of text; they may be compressed
+  std::vector<std::string> files;
+  LineTextOptions lines;  // how the files are read
 };
 
 struct MeasureOptions {
@@ -26,7 +28,7 @@ struct MeasureOptions {
   std::function<bool(uint64_t)> progress;
 };
 
-// Counts of one text by one tokenizer. Newlines do not count.
+// Counts of one text by one tokenizer. Newlines that end plain lines do not count.
 struct TextMeasure {
   uint64_t bytes = 0;
   uint64_t words = 0;  // runs of characters without White_Space
@@ -38,8 +40,8 @@ struct TextMeasure {
   double tokens_per_word() const { return words == 0 ? 0 : static_cast<double>(tokens) / static_cast<double>(words); }
 };
 
-// Encodes each line of the text by itself. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of the
-// encoder.
+// Encodes each line of the text by itself, or the text of each JSON object. The errors of LineTexts::ForEach; NOT_FOUND
+// (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of the encoder.
 absl::StatusOr<TextMeasure> MeasureText(const Tokenizer& tokenizer, const NamedText& text,
                                         const MeasureOptions& options);
 

@@ -8,6 +8,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/input_path.h"
+#include "corpus/tokenizer/tokenizer_path.h"
 
 namespace cairn::corpus {
 namespace {
@@ -113,6 +114,7 @@ class FramingReader {
 
 absl::StatusOr<HfFiles> ReadHfFiles(const std::string& path) {
   namespace fs = std::filesystem;
+  CAIRN_RETURN_IF_ERROR(CheckIsNoHubName(path));
   const fs::path file = IsInputDirectory(path) ? fs::path(path) / "tokenizer.json" : fs::path(path);
   HfFiles files;
   CAIRN_ASSIGN_OR_RETURN(files.tokenizer_json, ReadInput(file.string()));

@@ -9,6 +9,7 @@
 #include "corpus/pipeline/sentencepiece.h"
 #include "corpus/preprocess/hf_framing.h"
 #include "corpus/tokenizer/null_tokenizer.h"
+#include "corpus/tokenizer/tokenizer_path.h"
 #include "corpus/wordpiece/wordpiece.h"
 
 namespace cairn::corpus {
@@ -98,6 +99,8 @@ absl::StatusOr<ChosenTokenizer> Null(const TokenizerChoice& choice) {
 }
 
 absl::StatusOr<ChosenTokenizer> Load(const TokenizerChoice& choice) {
+  CAIRN_RETURN_IF_ERROR(CheckIsNoHubName(choice.tokenizer_model));
+  CAIRN_RETURN_IF_ERROR(CheckIsNoHubName(choice.vocab_file));
   if (choice.type == "BertWordPieceCase") return WordPiece(choice, /*lower_case=*/false);
   if (choice.type == "BertWordPieceLowerCase") return WordPiece(choice, /*lower_case=*/true);
   if (choice.type == "GPT2BPETokenizer") return Gpt2(choice);

@@ -161,15 +161,17 @@ std::string DescriptionHash(std::string_view description) {
 }
 
 absl::StatusOr<Json> ReadTokenizerIdentifiers(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const RangedInput file, RangedInput::Open(path));
+  const char* const next =
+      "Write json.dumps(tokenizer.unique_identifiers) of the tokenizer that Megatron's build_tokenizer makes, or name "
+      "a "
+      "description.txt of an earlier cache.";
+  const auto file = RangedInput::Open(path);
+  if (HasReason(file.status(), Reason::kInputUnreadable)) return WithMetadata(file.status(), {{"next", next}});
+  CAIRN_RETURN_IF_ERROR(file.status());
   std::string content(kMostIdentifierBytes + 1, '\0');
-  CAIRN_ASSIGN_OR_RETURN(const size_t got, file.Read(0, content.data(), content.size()));
-  const auto bad = [&path](const char* fault) {
-    return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": ", fault),
-                     {{"file", path},
-                      {"next",
-                       "Write json.dumps(tokenizer.unique_identifiers) of the tokenizer that Megatron's "
-                       "build_tokenizer makes, or name a description.txt of an earlier cache."}});
+  CAIRN_ASSIGN_OR_RETURN(const size_t got, file->Read(0, content.data(), content.size()));
+  const auto bad = [&](const char* fault) {
+    return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": ", fault), {{"file", path}, {"next", next}});
   };
   if (got == content.size()) return bad("it is larger than 64 KiB");
   content.resize(got);

@@ -20,7 +20,13 @@ absl::Status BadSplit(const std::string& text, const std::string& fault) {
 }  // namespace
 
 absl::StatusOr<SplitMatrix> ParseSplit(const std::string& text) {
-  constexpr std::string_view kOfNumbers = ".0123456789";  // everything else parts the numbers
+  // Megatron takes everything else for the space between numbers, also a minus, or letters by mistake.
+  constexpr std::string_view kOfNumbers = ".0123456789", kBetween = ",;:/| \t";
+  if (const size_t odd = text.find_first_not_of(absl::StrCat(std::string(kOfNumbers), std::string(kBetween)));
+      odd != text.npos) {
+    return BadSplit(text, absl::StrCat("has \"", text.substr(odd, text.find_first_of(kBetween, odd) - odd),
+                                       "\", where a number is expected"));
+  }
   std::vector<double> weights;
   for (size_t begin = text.find_first_of(kOfNumbers); begin != text.npos;) {
     const size_t end = text.find_first_not_of(kOfNumbers, begin);

@@ -23,7 +23,8 @@ struct SplitRange {
 using SplitMatrix = std::array<std::optional<SplitRange>, kSplits>;
 
 // Reads "99,1,0" or "969, 30, 1" as parse_and_normalize_split and convert_split_vector_to_split_matrix do; what is
-// missing at the end is 0. BAD_REQUEST: a number cannot be read, there are more than three, or all are 0.
+// missing at the end is 0. BAD_REQUEST: what stands between numbers is no comma, blank or the like; a number cannot be
+// read, there are more than three, or all are 0.
 absl::StatusOr<SplitMatrix> ParseSplit(const std::string& text);
 
 // Returns the first sequence of a split, or the one behind its last: the product rounded to the nearest integer, halves

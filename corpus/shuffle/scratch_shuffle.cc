@@ -295,6 +295,9 @@ absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_
       scattered.done.assign(job.ranges.size(), false);
       resumed = Resumed();
     }
+    job.found.resumed = job.report.resumed;
+    job.found.bytes_read = scattered.seen.bytes + scattered.seen.lines;
+    job.found.all_read = std::find(scattered.done.begin(), scattered.done.end(), false) == scattered.done.end();
   }
   scattered.buckets.resize(job.plan.buckets);
   job.report.buckets = job.plan.buckets;
@@ -315,6 +318,8 @@ absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_
     CAIRN_ASSIGN_OR_RETURN(output, ShuffleOutput::Create(output_options));
   }
   if (journal != nullptr) {
+    job.found.bytes_written = output->lines().bytes + output->lines().lines;
+    if (job.options.found) job.options.found(job.found);
     output->Keep();
     if (!job.report.resumed) {
       CAIRN_RETURN_IF_ERROR(

@@ -58,6 +58,7 @@ absl::Status Validate(const ShuffleOptions& options) {
   CAIRN_RETURN_IF_ERROR(
       CheckIsLocal("--temp-dir", options.temp_dir, "the temporary file is written and read at random"));
   if (options.threads < 1) return bad("--threads must be at least 1");
+  if (options.at.has_value() && options.resume) return bad("--at and --resume exclude each other");
   if (options.memory < kMinShuffleMemory) {
     return MakeError(
         Reason::kMemoryLimit,
@@ -197,7 +198,9 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   CAIRN_ASSIGN_OR_RETURN(auto journal, Journal::Open(journal_path));
   const std::string fingerprint = Fingerprint(job, header);
   std::vector<nlohmann::json> entries = journal->TakeEntries();
+  job.found.earlier = !entries.empty();
   const bool same = !entries.empty() && entries.front().value("fingerprint", "") == fingerprint;
+  job.found.other = job.found.earlier && !same;
   if (!same) {
     // There is nothing to go on from, or only the work of other inputs or options.
     entries.assign(1, {{"kind", "begin"}, {"fingerprint", fingerprint}});
@@ -234,6 +237,10 @@ absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
                      splits ? "has no parts" : "cannot be gone on with after an interruption"),
         {{"next", absl::StrCat("Give --output a file's name, or leave ", splits ? "the split" : "--resume", " out.")}});
   }
+  if (options.at.has_value() && (place.stream || place.object)) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("--at is for a file that stands, which ", place.path, " is not"),
+                     {{"file", place.path}, {"next", "Leave --at out."}});
+  }
   if (place.object && options.resume) {
     return MakeError(Reason::kUnsupported,
                      absl::StrCat(place.path, " is in an object store, where no hidden file can be gone on with"),
@@ -267,6 +274,7 @@ ShuffleOutputOptions OutputOptionsFor(const ShuffleOptions& options, const Outpu
   output.path = place.path;
   output.stream = place.stream;
   output.object = place.object;
+  output.at = options.at;
   output.object_parts = static_cast<int>(std::clamp<uint64_t>(options.memory / (uint64_t{64} << 20), 1, 4));
   output.split_lines = options.split_lines;
   output.split_bytes = options.split_bytes;
@@ -314,6 +322,8 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   ShuffleOutputOptions output = OutputOptionsFor(options, place, header, stop);
   CAIRN_RETURN_IF_ERROR(Plan(job, place.object ? output.object_parts : 0));
 
+  if (options.begins) options.begins();
+  if (!place.stream) CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(place.path));
   if (options.no_scratch || (job.plan.fits && !options.plan && !options.resume)) {
     CAIRN_RETURN_IF_ERROR(ShuffleByRereading(job, std::move(output)));
   } else if (options.resume) {

@@ -26,6 +26,7 @@ struct ShuffleJob {
   MemoryPlan plan;
   AlignedBuffer region;  // all large memory except the output's buffers
   ShuffleReport report;
+  ShuffleResumption found;
 
   bool Stopped() const { return stop->load(std::memory_order_relaxed); }
   std::string_view Memory(int part, size_t part_bytes) const {

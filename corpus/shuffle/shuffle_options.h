@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,16 @@
 
 namespace cairn::corpus {
 
+// What a run with `resume` finds of an earlier one.
+struct ShuffleResumption {
+  bool earlier = false;        // there was one
+  bool other = false;          // it had other inputs, or another output
+  bool resumed = false;        // and this run goes on from it
+  uint64_t bytes_read = 0;     // of the inputs' text, which are not read again
+  bool all_read = false;       // nothing is left to read
+  uint64_t bytes_written = 0;  // of the output's text, which are not written again
+};
+
 struct ShuffleOptions {
   std::vector<std::string> inputs;  // files, patterns, directories, "-"
   std::string output;
@@ -22,6 +33,9 @@ struct ShuffleOptions {
   // The inputs are files that ScatterPart made (shuffle_parts.h), whose lines have these keys.
   bool placed = false;
   KeyRange keys;
+  // The output is a file that stands, of which others write other ranges (shared_output.h): from this byte on. Not with
+  // `resume`, parts or a compression.
+  std::optional<uint64_t> at;
   // The process stays below this many resident bytes plus 16 MiB. At least kMinShuffleMemory.
   uint64_t memory = uint64_t{1} << 30;
   int threads = 1;
@@ -43,6 +57,10 @@ struct ShuffleOptions {
   // Divides the memory in another way, which changes only the speed. With it, the temporary disk is used even if all
   // fits.
   std::optional<MemoryPlan> plan;
+  // Called once when nothing is refused any more, before anything is read; may be empty.
+  std::function<void()> begins;
+  // With `resume`, called once behind `begins`; may be empty.
+  std::function<void(const ShuffleResumption&)> found;
 };
 
 // The shuffle writes it, and whoever shows progress reads it.

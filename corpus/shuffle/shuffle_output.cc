@@ -60,6 +60,7 @@ OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
   file.stream = options_.stream;
   file.stop = options_.stop;
   file.object_parts = options_.object_parts;
+  file.at = options_.at;
   if (options_.object) return file;
   if (!options_.partial_prefix.empty()) {
     file.partial_path = absl::StrCat(options_.partial_prefix, ".", part);
@@ -71,7 +72,7 @@ OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
 
 // Removes the hidden parts that killed runs have left, and makes the file by which others see that this run is alive.
 absl::Status ShuffleOutput::HoldParts() {
-  if (options_.stream || options_.object) return absl::OkStatus();
+  if (!HasHiddenFiles()) return absl::OkStatus();
   RemoveLeftHidden(options_.path, [&](std::string_view name) { return IsPartOf(options_.path, name); });
   while (Splits()) {
     token_ = FreshHiddenToken();
@@ -145,7 +146,7 @@ void ShuffleOutput::RemovePartials(const ShuffleOutputOptions& options) {
 
 ShuffleOutput::~ShuffleOutput() {
   if (keep_ && file_ != nullptr) file_->Keep();
-  if (!committed_ && !keep_ && !options_.stream) {
+  if (!committed_ && !keep_ && !options_.stream && !options_.at.has_value()) {
     file_.reset();
     for (const Part& part : parts_) {
       if (part.object == nullptr) unlink(part.partial.c_str());
@@ -313,7 +314,7 @@ absl::Status ShuffleOutput::RemoveOlderParts(const std::vector<const Part*>& rep
 
 absl::Status ShuffleOutput::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
-  if (options_.stream) return absl::OkStatus();
+  if (options_.stream || options_.at.has_value()) return absl::OkStatus();
   const bool resumed = !options_.partial_prefix.empty();
   std::vector<const Part*> unnamed;
   for (const Part& part : parts_) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,8 @@ struct ShuffleOutputOptions {
   bool stream = false;   // the path is a device, a FIFO or a descriptor (output_place.h), so there are no parts
   bool object = false;   // the path is an address in an object store
   int object_parts = 1;  // of an object: as OutputFile::Options has it
+  // As OutputFile::Options has it: Commit only completes and syncs. Neither parts nor a compression.
+  std::optional<uint64_t> at;
   // At most one of the three may be set. Bytes count before compression, with separators and header. A part has more
   // only if a single line does.
   uint64_t split_lines = 0;
@@ -101,6 +104,7 @@ class ShuffleOutput {
   };
 
   explicit ShuffleOutput(ShuffleOutputOptions options);
+  bool HasHiddenFiles() const { return !options_.stream && !options_.object && !options_.at.has_value(); }
   bool Splits() const { return options_.split_lines + options_.split_bytes + options_.split_files > 0; }
   OutputFile::Options FileOptions(uint64_t part) const;
   absl::Status HoldParts();

@@ -6,9 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/file/atomic_write.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/prefetcher.h"
@@ -120,6 +122,7 @@ absl::StatusOr<uint64_t> ShuffleInputBytes(const ShuffleOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<InputFile> inputs, ListInputs(options.inputs));
   CAIRN_RETURN_IF_ERROR(CheckOutputIsNoInput(options, place, inputs));
+  CAIRN_RETURN_IF_ERROR(CheckColumns(inputs, options.columns));
   uint64_t bytes = 0;
   for (const InputFile& input : inputs) {
     if (!input.rereadable) {
@@ -176,7 +179,8 @@ absl::StatusOr<ScatteredPart> ScatterPart(const ShuffleOptions& options, InputPa
   AlignedBuffer memory(2 * kReadBlock);
   ReadRanges(pass, memory.data(), kReadBlock, sink, [](uint32_t) { return absl::OkStatus(); });
   CAIRN_RETURN_IF_ERROR(pass.status.Get());
-  for (const auto& file : files) CAIRN_RETURN_IF_ERROR(file->Commit());
+  for (const auto& file : files) CAIRN_RETURN_IF_ERROR(file->Publish());
+  if (StoresOf(options.output) == nullptr) CAIRN_RETURN_IF_ERROR(SyncDirectoryOf(options.output));
   return scattered;
 }
 

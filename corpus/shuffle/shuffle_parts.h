@@ -26,7 +26,7 @@ struct ScatteredPart {
   std::string all;                  // PartOfInputs::all
 };
 // Returns how many bytes the inputs have on disk. BAD_REQUEST: one can be read only once, or is the output; as
-// ListInputs and FindOutputPlace.
+// ListInputs, CheckColumns and FindOutputPlace.
 absl::StatusOr<uint64_t> ShuffleInputBytes(const ShuffleOptions& options);
 
 // Reads a part of options.inputs, and makes the files options.output-00001 and so on, one for each bucket. Takes

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -18,6 +19,7 @@
 #include "corpus/shuffle/line_key.h"
 #include "corpus/shuffle/memory_plan.h"
 #include "corpus/shuffle/placed_line.h"
+#include "corpus/shuffle/shared_output.h"
 #include "corpus/shuffle/shuffle.h"
 
 namespace cairn::corpus {
@@ -48,10 +50,12 @@ class ShufflePartsTest : public testing::Test {
     options.seed = 7;
     return options;
   }
-  // Shuffles by parts and buckets. With a plan, each bucket goes through the disk in this way.
+  // Shuffles by parts and buckets. With a plan, each bucket goes through the disk in this way. With `shared`, the
+  // buckets are written into one file, the last first.
   absl::StatusOr<ShuffleReport> ShuffleInParts(const ShuffleOptions& options, uint32_t parts, uint32_t buckets,
-                                               const std::optional<MemoryPlan>& plan) {
+                                               const std::optional<MemoryPlan>& plan, bool shared = false) {
     std::vector<std::vector<std::string>> files(buckets);
+    std::vector<LineMultiset> sizes(buckets);
     LineMultiset all;
     for (uint32_t number = 1; number <= parts; ++number) {
       ShuffleOptions part = options;
@@ -61,13 +65,25 @@ class ShufflePartsTest : public testing::Test {
       for (uint32_t i = 0; i < buckets; ++i) {
         files[i].push_back(scattered->files[i]);
         all += scattered->lines[i];
+        sizes[i] += scattered->lines[i];
       }
     }
     std::vector<std::string> sorted;
-    for (uint32_t i = 0; i < buckets; ++i) {
+    std::unique_ptr<SharedOutput> output;
+    if (shared) {
+      auto created = SharedOutput::Create(options, sizes, stop_);
+      if (!created.ok()) return created.status();
+      output = *std::move(created);
+    }
+    for (uint32_t j = 0; j < buckets; ++j) {
+      const uint32_t i = shared ? buckets - 1 - j : j;
       ShuffleOptions bucket;
       bucket.inputs = files[i];
       bucket.output = Path("sorted" + std::to_string(i));
+      if (shared) {
+        bucket.output = output->path();
+        bucket.at = output->OffsetOf(i);
+      }
       bucket.memory = options.memory;
       bucket.seed = options.seed;
       bucket.separator = options.separator;
@@ -79,6 +95,7 @@ class ShufflePartsTest : public testing::Test {
       divided_ += report->divided_buckets;
       sorted.push_back(bucket.output);
     }
+    if (shared) return output->Commit();
     ShuffleProgress progress;
     return JoinBuckets(options, sorted, all, stop_, &progress);
   }
@@ -102,6 +119,7 @@ std::string RandomLines(uint32_t seed, char separator, size_t longest, size_t co
 }
 
 TEST_F(ShufflePartsTest, JoinBuckets_AnyPartsAndBuckets_TheOutputIsThatOfOneShuffle) {
+  int shared = 0;
   for (uint32_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const char separator = seed % 3 == 0 ? '\xfe' : '\n';
@@ -129,8 +147,39 @@ TEST_F(ShufflePartsTest, JoinBuckets_AnyPartsAndBuckets_TheOutputIsThatOfOneShuf
     ASSERT_EQ(many->outputs.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(Read(many->outputs[i]) == expected[i]) << i;
     EXPECT_EQ(many->lines, one->lines);
+    options.output = Path("shared");
+    if (!*SharedOutput::Fits(options)) continue;
+    ++shared;
+    const auto same = ShuffleInParts(options, 1 + seed % 5, 1 + seed % 7, std::nullopt, true);
+    ASSERT_TRUE(same.ok()) << same.status();
+    EXPECT_TRUE(Read(options.output) == expected[0]);
+    EXPECT_EQ(same->lines, one->lines);
+    EXPECT_EQ(same->output_bytes, expected[0].size());
   }
   EXPECT_GT(divided_, 0u);
+  EXPECT_EQ(shared, 8);
+}
+
+TEST_F(ShufflePartsTest, SharedOutput_ABucketIsMissing_WritesNothing) {
+  LineMultiset lines;
+  lines.Add("one");
+  auto output = SharedOutput::Create(Options({Write("a", "one\n")}), {lines, lines}, stop_);
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_TRUE(HasReason((*output)->Commit().status(), Reason::kStorageError));
+  output->reset();
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
+}
+
+TEST_F(ShufflePartsTest, SharedOutput_HeaderAndLongLines_StandBeforeTheBuckets) {
+  const std::string text = "the header\nshort\n" + std::string(5 << 20, 'a') + "\nx\n" + std::string(3 << 20, 'b');
+  ShuffleOptions options = Options({Write("a", text)});
+  options.header_lines = 1;
+  ASSERT_TRUE(Shuffle(options, stop_, nullptr).ok());
+  const std::string expected = Read(options.output);
+  options.output = Path("many");
+  const auto many = ShuffleInParts(options, 3, 2, std::nullopt, true);
+  ASSERT_TRUE(many.ok()) << many.status();
+  EXPECT_TRUE(Read(options.output) == expected);
 }
 
 TEST_F(ShufflePartsTest, JoinBuckets_LinesOfManyMegabytes_StayWhole) {

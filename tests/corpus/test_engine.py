@@ -145,9 +145,11 @@ def test_bpe_train_equals_one_process(ray_engine, kind, tmp_path):
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("more", [(), ("--split-files", 3, "--compress", "gz", "--header", 1),
-                                  ("--separator", "\\xff")])
-def test_shuffle_equals_one_process(ray_engine, more, tmp_path):
+@pytest.mark.parametrize("name, more", [
+    ("lines.gz", ()), ("lines.gz", ("--split-files", 3, "--compress", "gz", "--header", 1)),
+    ("lines.txt", ("--separator", "\\xff")), ("lines.txt", ("--header", 1)), ("lines.txt", ("--split-lines", 20000))])
+def test_shuffle_equals_one_process(ray_engine, name, more, tmp_path):
+    """Of a plain file each task writes its own range; other outputs are joined."""
     rng = random.Random(6)
     for number in range(3):
         lines = [b"header", *(rng.randbytes(rng.choice([0, 3, 90])).replace(b"\n", b"") for _ in range(20000))]
@@ -158,8 +160,8 @@ def test_shuffle_equals_one_process(ray_engine, more, tmp_path):
     shuffle = ("shuffle", "0.txt", "1.txt", "3.txt.gz", "2.txt", "--seed", 9, *more)
     os.makedirs(tmp_path / "one")
     os.makedirs(tmp_path / "many")
-    expected = corpus(*shuffle, "--output", "one/lines.gz", directory=tmp_path)
-    report = corpus(*shuffle, "--output", "many/lines.gz", *ray_engine, "--parts", 5, directory=tmp_path)
+    expected = corpus(*shuffle, "--output", f"one/{name}", directory=tmp_path)
+    report = corpus(*shuffle, "--output", f"many/{name}", *ray_engine, "--parts", 5, directory=tmp_path)
     names = sorted(os.listdir(tmp_path / "one"))
     assert sorted(os.listdir(tmp_path / "many")) == names
     assert content(tmp_path / "many", *names) == content(tmp_path / "one", *names)
@@ -243,6 +245,23 @@ def part_task(number, of=2):
     words = ["corpus", "preprocess", "--input", "in.jsonl", *NUMBERS, "--part", f"{number}/{of}", "--output-prefix",
              "part"]
     return {"name": "part", "number": number, "words": words, "output": len(words) - 1, "bytes": 1}
+
+
+def test_the_same_range_of_an_output_written_twice_at_once_is_whole(tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"line {number}\n" for number in range(60000)))
+    corpus("shuffle", "in.txt", "--output", "one", directory=tmp_path)
+    answers = [corpus("shuffle", "in.txt", "--part", f"{part}/2", "--buckets", 3, "--output", f"part{part}",
+                      directory=tmp_path) for part in (1, 2)]
+    (tmp_path / "many").touch()
+    at, runs = 0, []
+    for bucket in range(3):
+        files = [answer["files"][bucket] for answer in answers]
+        sort = ("shuffle", *files, "--bucket", f"{bucket + 1}/3", "--at", at, "--output", "many")
+        runs += [start(*sort, directory=tmp_path) for _ in range(2)]
+        at += sum(lines + size for lines, size, *_ in (answer["bucket_lines"][bucket] for answer in answers))
+    for run in runs:
+        finish(run)
+    assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()
 
 
 def test_the_same_task_twice_at_once_harms_nothing(driver, shared, tmp_path):

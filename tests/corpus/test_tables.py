@@ -192,8 +192,6 @@ def test_what_is_refused_is_named(tmp_path):
     assert f"UNSUPPORTED: {source}: column 'at' has the type timestamp[us]" in done.stderr, done.stderr
     done = preprocess(source, tmp_path / "out", "--json-keys", "number", expect=1)
     assert f"BAD_JSON_LINE: {source}: line 1: column 12: the value of 'number' must be a text" in done.stderr
-    done = corpus("bpe", "encode", "--tokenizer", tmp_path, source, expect=1)
-    assert "UNSUPPORTED" in done.stderr and "cairn corpus preprocess" in done.stderr, done.stderr
     os.mkfifo(tmp_path / "pipe.parquet")
     done = preprocess(tmp_path / "pipe.parquet", tmp_path / "out", expect=1)
     assert "INPUT_UNREADABLE" in done.stderr and "no regular file" in done.stderr, done.stderr

@@ -1,9 +1,12 @@
-#include "cli/corpus/replaced_output.h"
+#include "cli/corpus/note.h"
+
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/base/terminal.h"
 #include "corpus/io/object_stores.h"
@@ -11,7 +14,12 @@
 
 namespace cairn::cli {
 
-void NoteReplaced(const std::vector<std::string>& paths) {
+void PrintNote(const std::string& text) {
+  std::fprintf(stderr, "%s%s %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
+               Coloured(stderr, Colour::kDim, "note:").c_str(), text.c_str());
+}
+
+ReplacementNote::ReplacementNote(const std::vector<std::string>& paths) {
   std::vector<std::string> replaced;
   for (const std::string& path : paths) {
     const auto place = corpus::FindOutputPlace(path);
@@ -19,12 +27,13 @@ void NoteReplaced(const std::vector<std::string>& paths) {
     std::error_code error;
     const bool stands = place->object ? corpus::StoresOf(place->path)->Stands(place->path)
                                       : std::filesystem::is_regular_file(place->path, error);
-    if (!stands) continue;
-    replaced.push_back(ForTerminal(path));
+    if (stands) replaced.push_back(ForTerminal(path));
   }
-  if (replaced.empty()) return;
-  std::fprintf(stderr, "%s replaces %s, when the new output is complete\n",
-               Coloured(stderr, Colour::kDim, "note:").c_str(), absl::StrJoin(replaced, ", ").c_str());
+  replaced_ = absl::StrJoin(replaced, ", ");
+}
+
+void ReplacementNote::Tell(const std::string& verb, const std::string& when) {
+  if (!told_.exchange(true) && !replaced_.empty()) PrintNote(absl::StrCat(verb, " ", replaced_, when));
 }
 
 }  // namespace cairn::cli

@@ -1,0 +1,60 @@
+#include "corpus/shuffle/shared_output.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "corpus/io/output_place.h"
+#include "corpus/shuffle/input_list.h"
+#include "corpus/shuffle/shuffle_job.h"
+#include "corpus/shuffle/shuffle_output.h"
+
+namespace cairn::corpus {
+
+absl::StatusOr<bool> SharedOutput::Fits(const ShuffleOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
+  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
+  return !place.stream && !place.object && !splits && options.compression == Compression::kNone;
+}
+
+absl::StatusOr<std::unique_ptr<SharedOutput>> SharedOutput::Create(const ShuffleOptions& options,
+                                                                   const std::vector<LineMultiset>& buckets,
+                                                                   const std::atomic<bool>& stop) {
+  SourceOptions source;
+  source.direct = options.direct;
+  source.stop = &stop;
+  source.columns = options.columns;
+  CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
+  CAIRN_ASSIGN_OR_RETURN(std::vector<InputFile> inputs, ListInputs(options.inputs));
+  CAIRN_ASSIGN_OR_RETURN(const std::string header,
+                         ReadHeaders(inputs, options.header_lines, options.separator, source));
+  std::unique_ptr<SharedOutput> output(new SharedOutput());
+  output->report_.outputs = {place.path};
+  output->report_.input_files = inputs.size();
+  output->report_.buckets = static_cast<uint32_t>(buckets.size());
+  output->offsets_ = {header.size()};
+  for (const LineMultiset& lines : buckets) {
+    output->report_.lines += lines;
+    output->offsets_.push_back(output->offsets_.back() + lines.bytes + lines.lines);
+  }
+  CAIRN_ASSIGN_OR_RETURN(output->file_, CopiedFile::Create(place.path));
+  CAIRN_RETURN_IF_ERROR(output->file_->AppendBytes(header));
+  return output;
+}
+
+absl::StatusOr<ShuffleReport> SharedOutput::Commit() {
+  const uint64_t bytes = offsets_.back();
+  std::error_code error;
+  const uint64_t found = std::filesystem::file_size(path(), error);
+  if (error || found != bytes) {
+    return MakeError(Reason::kStorageError,
+                     absl::StrCat(path(), " has ", error ? 0 : found, " bytes instead of ", bytes), {{"file", path()}});
+  }
+  CAIRN_RETURN_IF_ERROR(file_->Commit());
+  report_.output_bytes = bytes;
+  return std::move(report_);
+}
+
+}  // namespace cairn::corpus

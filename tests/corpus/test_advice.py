@@ -1,0 +1,174 @@
+"""What newcomers give by mistake to `cairn corpus` is refused at once, with what to do; and notes come in time."""
+import json
+import os
+import pathlib
+import resource
+import subprocess
+
+import pytest
+from flags_in_errors import check
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+CAIRN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", REPOSITORY / "dist" / "bin")) / "cairn"
+
+
+def corpus(*arguments, expect=0, **more):
+    done = subprocess.run([str(CAIRN), "corpus", *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                          **more)
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("text").write_text("".join(f"line {i}\n" for i in range(500)))
+    pathlib.Path("text.jsonl").write_text("".join(json.dumps({"text": f"line {i}"}) + "\n" for i in range(500)))
+    pathlib.Path("ids.json").write_text('{"class": "NullTokenizer"}')
+    return tmp_path
+
+
+def test_a_flag_of_another_command_in_an_error_is_found():
+    with pytest.raises(AssertionError, match="has no --memory-budget"):
+        check([str(CAIRN), "corpus", "shuffle", "in"], "error: MEMORY_LIMIT: x\n  next: --memory-budget.")
+    check([str(CAIRN), "corpus", "shuffle", "in"], "error: x: more than --memory\n  next: `ls --all`")
+    check([str(CAIRN), "corpus", "bpe", "train", "--mystery"], "error: not expected: --mystery")
+
+
+def test_a_limit_of_memory_names_no_flag_of_an_agent(made):
+    done = corpus("shuffle", "text", "--output", "out", "--memory", "8GiB", expect=1,
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+    assert "MEMORY_LIMIT: the system refused memory" in done.stderr and "--memory-budget" not in done.stderr
+    assert "next: Raise the limit that the message names" in done.stderr
+
+
+CACHE = ("prepare-cache", "--seq-length", 8, "--train-samples", 1, "--global-batch-size", 1, "--data-cache-path", "out",
+         "--tokenizer-identifiers")
+
+
+def test_weights_behind_their_prefixes_are_told_in_the_right_order(made):
+    done = corpus(*CACHE, "ids.json", "--data-path", "a_text_document", "30", "b_text_document", ".7", expect=1)
+    assert "has 30 behind a_text_document, but a weight comes before its prefix" in done.stderr
+    assert "as 30 a_text_document .7 b_text_document." in done.stderr, done.stderr
+    assert not pathlib.Path("out").exists()
+
+
+@pytest.mark.parametrize("split, what", [("90,5,x", "x"), ("90,-5,5", "-5"), ("9e1,5,5", "e1"), ("90%,10%", "%"),
+                                         ("ninety", "ninety")])
+def test_a_split_that_is_no_numbers_is_refused(made, split, what):
+    done = corpus(*CACHE, "ids.json", "--data-path", "a", "--split", split, expect=1)
+    assert f'--split "{split}" has "{what}", where a number is expected' in done.stderr, done.stderr
+    assert "--split 99,1,0" in done.stderr
+
+
+PREPROCESS = ("preprocess", "--input", "text.jsonl", "--output-prefix", "out", "--tokenizer-type")
+PACK = ("pack", "--input", "text.jsonl", "--output-prefix", "out", "--pack-size", 9, "--tokenizer-model")
+
+
+@pytest.mark.parametrize("command", [
+    (*PREPROCESS, "HuggingFaceTokenizer", "--tokenizer-model"), (*PREPROCESS, "SentencePieceTokenizer",
+                                                                 "--tokenizer-model"),
+    (*PREPROCESS, "BertWordPieceCase", "--vocab-file"), PACK, ("bpe", "encode", "text", "--tokenizer"),
+    ("bpe", "compare", "--text", "a=text"), ("bpe", "train", "text", "--vocab-size", 300, "--output", "o", "--extend")])
+def test_a_name_of_the_hub_is_told_with_how_to_get_its_files(made, command):
+    done = corpus(*command, "Qwen/Qwen2.5-7B", expect=1)
+    assert "INPUT_UNREADABLE: Qwen/Qwen2.5-7B: no such file or directory" in done.stderr, done.stderr
+    assert "`hf download Qwen/Qwen2.5-7B --include 'tokenizer*' --local-dir Qwen2.5-7B`" in done.stderr
+    assert not list(made.glob("o*"))
+
+
+def test_identifiers_that_are_missing_are_told_with_how_to_make_them(made):
+    done = corpus(*CACHE, "Qwen/Qwen2.5-7B", "--data-path", "a", expect=1)
+    assert "Write json.dumps(tokenizer.unique_identifiers)" in done.stderr, done.stderr
+
+
+def test_columns_without_a_table_are_told_before_an_engine_starts(made):
+    more = {"env": {**os.environ, "CAIRN_PYTHON": "/none"}}  # which would be told otherwise
+    done = corpus("shuffle", "text", "--output", "out", "--column", "a", "--engine", "ray", expect=1, **more)
+    assert "--column has no effect" in done.stderr, done.stderr
+
+
+REFUSED = {
+    "shuffle": ("shuffle", "text", "--output", "old", "--column", "a"),
+    "header": ("shuffle", "text", "text.jsonl", "--output", "old", "--header", 1),
+    "engine": ("shuffle", "text", "--output", "old", "--no-scratch", "--engine", "ray"),
+    "train": ("bpe", "train", "text", "--vocab-size", 100, "--output", "tokenizer"),
+    "preprocess": (*PREPROCESS, "NullTokenizer", "--vocab-size", 9, "--json-keys", "text", "text"),
+    "merge": ("merge", "--input", ".", "--output-prefix", "out_text_document"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_replaces_nothing_and_says_nothing_of_it(made, name):
+    pathlib.Path("old").write_text("old")
+    pathlib.Path("tokenizer").mkdir()
+    for path in ("tokenizer/vocab.json", "out_text_document.bin", "out_text_document.idx"):
+        pathlib.Path(path).write_text("old")
+    done = corpus(*REFUSED[name], expect=1)
+    assert "error: " in done.stderr and "note:" not in done.stderr, done.stderr
+
+
+def test_a_missing_output_directory_is_made_by_every_command(made):
+    corpus("bpe", "train", "text", "--vocab-size", 270, "--output", "new/a/tokenizer")
+    corpus("bpe", "encode", "text", "--tokenizer", "new/a/tokenizer", "--output", "new/b/ids")
+    corpus("bpe", "compare", "new/a/tokenizer", "--text", "a=text", "--html", "new/c/page.html")
+    corpus("shuffle", "text", "--output", "new/d/text")
+    corpus("shuffle", "text", "--output", "new/e/text", "--split-files", 2)
+    corpus("shuffle", "text", "--output", "new/f/text", "--resume")
+    pathlib.Path("numbers.jsonl").write_text('{"text": "1 2 3"}\n')
+    corpus("preprocess", "--input", "numbers.jsonl", "--tokenizer-type", "NullTokenizer", "--vocab-size", 9,
+           "--output-prefix", "new/g/data")
+    corpus("merge", "--input", "new/g", "--output-prefix", "new/h/data")
+    corpus("mds", "new/h/data", "--output", "new/i/mds")
+    corpus(*CACHE[:-3], "--data-cache-path", "new/j/cache", "--tokenizer-identifiers", "ids.json", "--split", "1",
+           "--data-path", "new/h/data", "--eval-iters", 0)
+    assert sorted(path.name for path in pathlib.Path("new").iterdir()) == list("abcdefghij")
+
+
+@pytest.mark.parametrize("output", ["gs+x://models/out", "S3//:models/out://x"])
+def test_an_address_that_is_written_wrong_makes_no_directory(made, output):
+    done = corpus("shuffle", "text", "--output", output, expect=1)
+    assert "there is no directory" in done.stderr, done.stderr
+    assert not [path for path in made.iterdir() if path.is_dir()]
+
+
+# ---- bpe train
+
+
+TRAIN = ("bpe", "train", "text", "--vocab-size", 280, "--special-token", "<|endoftext|>", "--output", "tokenizer")
+EDITS = [
+    lambda config: {**config, "eos_token": "<|other|>"}, lambda config: {**config, "chat_template": "x"},
+    lambda config: {key: value for key, value in config.items() if key != "clean_up_tokenization_spaces"},
+    lambda config: {**config, "tokenizer_class": "GPT2Tokenizer"}]
+
+
+@pytest.mark.parametrize("number", range(len(EDITS)))
+def test_an_edited_configuration_is_not_lost(made, number):
+    corpus(*TRAIN)
+    config = pathlib.Path("tokenizer/tokenizer_config.json")
+    edited = json.dumps(EDITS[number](json.loads(config.read_text())), indent=2) + "\n"
+    config.write_text(edited)
+    done = corpus(*TRAIN, expect=1)
+    assert "tokenizer/tokenizer_config.json is not as this command writes it" in done.stderr
+    assert "note:" not in done.stderr and config.read_text() == edited
+    config.unlink()
+    corpus(*TRAIN)
+
+
+def test_a_configuration_that_nobody_edited_is_replaced_and_told(made):
+    corpus(*TRAIN)
+    before = pathlib.Path("tokenizer/tokenizer_config.json").read_text()
+    assert "note: replaces tokenizer/tokenizer.json, tokenizer/tokenizer_config.json" in corpus(*TRAIN).stderr
+    assert pathlib.Path("tokenizer/tokenizer_config.json").read_text() == before
+    corpus("bpe", "train", "text", "--vocab-size", 280, "--special-token", "</s>", "--output", "tokenizer")
+    assert json.loads(pathlib.Path("tokenizer/tokenizer_config.json").read_text())["eos_token"] == "</s>"
+
+
+def test_groups_without_development_text_are_told_what_that_means(made):
+    pathlib.Path("little").write_text("few words\n")
+    command = ("bpe", "train", "--vocab-size", 280, "--group", "big=text", "--group", "small=little", "--output", "out")
+    done = corpus(*command)
+    assert "note: without --development" in done.stderr and "small has 10 B, big has " in done.stderr, done.stderr
+    for more in (("--development", "big=text", "--development", "small=little"), ("--ratio", "big=1", "--ratio",
+                                                                                  "small=1")):
+        assert "without --development" not in corpus(*command, *more).stderr
