@@ -10,6 +10,7 @@ import shutil
 import signal as signals
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -57,6 +58,17 @@ def binary(name: str) -> pathlib.Path:
             return place
     raise Error("INPUT_UNREADABLE", f"{name} is not at {', '.join(map(str, places))}: install the "
                 "wheel, run tools/build in a checkout, or set CAIRN_BIN_DIR")
+
+
+_JOIN_GROUP = "import os, sys; os.setpgid(0, int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
+
+
+def _start_in_group(group: int, command: list[str], **options: Any) -> subprocess.Popen[Any]:
+    """Starts a process in a process group; 0: in one that it leads. Raises OSError."""
+    if sys.version_info >= (3, 11):
+        return subprocess.Popen(command, process_group=group, **options)
+    # Before it, a program in between: with preexec_fn the child would run what gRPC does in a forked process.
+    return subprocess.Popen([sys.executable, "-I", "-S", "-c", _JOIN_GROUP, str(group), *command], **options)
 
 
 class Service:
@@ -116,9 +128,9 @@ class Service:
         self.kill()
         self._address_file.unlink(missing_ok=True)
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(
-                [str(binary(self._program)), *self.flags, f"--address-file={self._address_file}"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=self._group, env=_environment())
+            self._process = _start_in_group(
+                self._group, [str(binary(self._program)), *self.flags, f"--address-file={self._address_file}"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment())
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
             try:
@@ -220,8 +232,11 @@ class Cluster:
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
         # This process leads the process group of all services, and kills the group when our process ends in whatever
         # way, because its standard input is then closed.
-        self._reaper = subprocess.Popen(["/bin/sh", "-c", "read _; kill -KILL 0"], stdin=subprocess.PIPE,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
+        self._reaper = _start_in_group(0, ["/bin/sh", "-c", "echo; exec >/dev/null; read _; kill -KILL 0"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self._reaper.stdout is not None
+        with self._reaper.stdout as ready:
+            ready.readline()  # from now on there is a group
         try:
             self._start()
         except BaseException:
@@ -306,10 +321,10 @@ class Cluster:
 
         Raises:
           Error: BAD_REQUEST (outside of the cluster's `with` block).
-          OSError: the program cannot be started.
+          OSError: the program cannot be started. (Before Python 3.11 the process ends at once.)
         """
         _, reaper = self._entered()
-        process: subprocess.Popen[Any] = subprocess.Popen(command, process_group=reaper.pid, **options)
+        process = _start_in_group(reaper.pid, command, **options)
         self._spawned.append(process)
         return process
 
@@ -317,7 +332,11 @@ class Cluster:
                  traceback: TracebackType | None) -> None:
         self._end(keep_logs=error is not None)
         if error is not None:
-            error.add_note(f"The cluster's logs are in {self.directory}.")
+            note = f"The cluster's logs are in {self.directory}."
+            if sys.version_info >= (3, 11):
+                error.add_note(note)
+            else:
+                print(note, file=sys.stderr)
 
     def _end(self, keep_logs: bool) -> None:
         directory, reaper = self._entered()

@@ -38,7 +38,7 @@ class Checkpoint:
     def from_wire(cls, message: wire.Message) -> Checkpoint:
         return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
                    message.data_directory,
-                   message.commit_time.ToDatetime(datetime.UTC) if message.HasField("commit_time") else None,
+                   message.commit_time.ToDatetime(datetime.timezone.utc) if message.HasField("commit_time") else None,
                    tuple(wire.error_from_status(warning) for warning in message.warnings))
 
 

@@ -193,7 +193,7 @@ class Devices:
         _LIBRARY.cairn_blocks_export(self._open(max(deadline - begun, 0.0)), numbers.ctypes.data, len(numbers),
                                      max(deadline - time.monotonic(), 0.0), files.ctypes.data, ctypes.byref(outcome))
         self._check(outcome, (), None, time.monotonic() - begun)
-        return files.tolist()
+        return [int(each) for each in files]
 
     def forget_blocks(self) -> None:
         """Lets go of the blocks that were found last, if the driver answers soon."""

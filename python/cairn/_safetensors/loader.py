@@ -156,7 +156,8 @@ def _parts(box: DeclaredBox) -> Iterator[Any]:
     step = max(_BATCH_BYTES // (box.array.nbytes // size), 1)
     for at in range(0, size, step):
         stop = min(at + step, size)
-        array = box.array[(slice(at, stop), *(slice(0, n) for n in box.array.shape[1:]))]
+        place = (slice(at, stop), *(slice(0, n) for n in box.array.shape[1:]))
+        array = box.array[place]
         if box.flat:
             yield box._replace(begin=box.begin + at, end=box.begin + stop, array=array)
         else:
