@@ -42,7 +42,7 @@ class BufferPool::Room {
 };
 
 absl::Status BufferPool::Count(uint64_t bytes, uint64_t beside, SharedMemory::Pages pages) {
-  // What is set aside is no longer free memory of the machine, and no control group's memory.
+  // What is set aside counts for no control group's memory, and the kernel reserves all of it or refuses.
   const std::vector<MemoryLimit> limits =
       pages == SharedMemory::Pages::kSetAside ? std::vector<MemoryLimit>() : ReadMemoryLimits();
   // Counts before the memory is made, so that two calls at a time cannot use the same part of the budget.
@@ -86,8 +86,10 @@ absl::StatusOr<std::function<void()>> BufferPool::Hold(SharedMemory::Pages pages
 absl::StatusOr<std::shared_ptr<SharedMemory>> BufferPool::MakeCounted(const std::string& name, uint64_t bytes,
                                                                       const std::shared_ptr<Room>& room) {
   if (set_aside_ && bytes >= kHugePageBytes) {
-    CAIRN_ASSIGN_OR_RETURN(auto uncount, Hold(SharedMemory::Pages::kSetAside, bytes, room));
-    auto made = MakePages(SharedMemory::Pages::kSetAside, name, bytes, std::move(uncount));
+    const auto made = [&]() -> absl::StatusOr<std::shared_ptr<SharedMemory>> {
+      CAIRN_ASSIGN_OR_RETURN(auto uncount, Hold(SharedMemory::Pages::kSetAside, bytes, room));
+      return MakePages(SharedMemory::Pages::kSetAside, name, bytes, std::move(uncount));
+    }();
     if (made.ok()) return made;
     Log(LogLevel::kWarn, "huge_pages_refused",
         {{"bytes", bytes}, {"error", made.status()}, {"next", NextActionOf(made.status())}});

@@ -101,6 +101,9 @@ TEST(BufferPoolTest, SetAside_EnoughAreFreeOrNot_MakesSealedMemoryWithinTheBudge
   EXPECT_EQ(pread(reader.get(), &read, 1, kHugePageBytes), 1);
   EXPECT_EQ(read, 'x');
   EXPECT_TRUE(HasReason(pool.Make("another", 4 * kHugePageBytes).status(), Reason::kMemoryLimit));
+  // Rounded to whole huge pages it would not fit.
+  BufferPool narrow(kHugePageBytes + kPage, 1, /*set_aside=*/true);
+  EXPECT_EQ(narrow.Make("slab", kHugePageBytes + kPage).value()->bytes(), kHugePageBytes + kPage);
   // A page for a few bytes would be a waste.
   EXPECT_EQ(pool.Make("small", kPage).value()->pages(), SharedMemory::Pages::kOrdinary);
 }

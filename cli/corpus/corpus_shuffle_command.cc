@@ -104,7 +104,7 @@ absl::StatusOr<corpus::ShuffleOptions> ToOptions(const Arguments& arguments) {
     options.split_bytes = static_cast<uint64_t>(bytes);
   }
   options.split_files = arguments.split_files;
-  if (arguments.engine.part.empty()) {  // its files are no text
+  if (arguments.engine.part.empty() && !arguments.at.has_value()) {  // a part's files are no text
     std::optional<corpus::Compression> asked;
     if (arguments.compress == "gz") asked = corpus::Compression::kGzip;
     if (arguments.compress == "zst") asked = corpus::Compression::kZstd;
@@ -213,7 +213,8 @@ absl::Status Run(const Arguments& arguments, CommandContext& context) {
     absl::PrintF("%s\n", JsonText(scattered));
     return absl::OkStatus();
   }
-  ReplacementNote replacement({options->output});
+  ReplacementNote replacement(options->at.has_value() ? std::vector<std::string>()
+                                                      : std::vector<std::string>{options->output});
   options->begins = [&] { replacement.WorkHasBegun(); };
   options->found = [](const corpus::ShuffleResumption& found) { PrintNote(Describe(found)); };
   corpus::ShuffleProgress progress;

@@ -53,12 +53,13 @@ std::vector<FilledBucket> BucketsOf(const std::vector<nlohmann::json>& reports, 
 
 // `number`: "3/8". The task writes a file of its own, or `at` a byte of one that all tasks write.
 corpus::EngineTask SortTask(const corpus::ShuffleOptions& options, const FilledBucket& bucket,
-                            const std::string& number, const std::string& output, std::optional<uint64_t> at) {
+                            const std::string& number, const std::string& output, std::optional<uint64_t> at,
+                            const std::string& scratch) {
   corpus::EngineTask task{absl::StrCat("bucket ", number), {"corpus", "shuffle"}, std::nullopt, bucket.lines.bytes};
   task.words.insert(task.words.end(), bucket.files.begin(), bucket.files.end());
   task.words.insert(task.words.end(),
                     {"--bucket", number, "--seed", absl::StrCat(options.seed), "--memory", absl::StrCat(options.memory),
-                     "--threads", absl::StrCat(options.threads), "--separator",
+                     "--threads", absl::StrCat(options.threads), "--temp-dir", scratch, "--separator",
                      absl::StrFormat("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(options.separator)))});
   if (!options.direct) task.words.push_back("--buffered");
   if (at.has_value()) {
@@ -142,9 +143,10 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
     if (filled[i].files.empty()) continue;
     numbers.push_back(i);
     const std::string number = absl::StrCat(i + 1, "/", buckets);
-    tasks.push_back(shared != nullptr
-                        ? SortTask(options, filled[i], number, shared->path(), shared->OffsetOf(i))
-                        : SortTask(options, filled[i], number, run->PathOf("sorted", i + 1), std::nullopt));
+    tasks.push_back(
+        shared != nullptr
+            ? SortTask(options, filled[i], number, shared->path(), shared->OffsetOf(i), work_parent)
+            : SortTask(options, filled[i], number, run->PathOf("sorted", i + 1), std::nullopt, work_parent));
   }
   std::vector<std::string> sorted;
   bool direct = options.direct;
@@ -156,6 +158,7 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
         return MakeError(Reason::kChecksumMismatch,
                          absl::StrCat(tasks[i].name, " has not the lines that the parts gave it. Is a disk damaged?"));
       }
+      if (shared != nullptr) shared->MarkWritten(numbers[i]);
       sorted.push_back(found[i].at("outputs").at(0).get<std::string>());
       direct = direct && found[i].at("direct_io").at("output").get<bool>();
     }

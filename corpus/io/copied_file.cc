@@ -92,6 +92,11 @@ absl::StatusOr<CopiedFile::Copied> CopiedFile::Copy(const Range& range, int file
   return Copied{read, false};
 }
 
+absl::Status CopiedFile::Resize(uint64_t bytes) {
+  if (ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) return OutputError("resize", partial_path_, errno);
+  return absl::OkStatus();
+}
+
 absl::Status CopiedFile::Finish() {
   if (finished_) return absl::OkStatus();
   if (fsync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);

@@ -47,6 +47,10 @@ class CopiedFile {
   // Appends a few bytes of this process. NO_SPACE, STORAGE_ERROR.
   absl::Status AppendBytes(std::string_view bytes);
 
+  // Gives the file its size, so that others may write anywhere in it: a network file system takes what is behind the
+  // end for zeros, also in a page that another machine has begun. NO_SPACE, STORAGE_ERROR.
+  absl::Status Resize(uint64_t bytes);
+
   // The hidden file. Others may write into it until Finish, and then tell by Extend how many bytes it has.
   const std::string& partial_path() const { return partial_path_; }
   void Extend(uint64_t bytes) { bytes_ += bytes; }

@@ -40,11 +40,18 @@ absl::StatusOr<std::unique_ptr<SharedOutput>> SharedOutput::Create(const Shuffle
     output->offsets_.push_back(output->offsets_.back() + lines.bytes + lines.lines);
   }
   CAIRN_ASSIGN_OR_RETURN(output->file_, CopiedFile::Create(place.path));
+  output->written_.resize(buckets.size());
+  CAIRN_RETURN_IF_ERROR(output->file_->Resize(output->offsets_.back()));
   CAIRN_RETURN_IF_ERROR(output->file_->AppendBytes(header));
   return output;
 }
 
 absl::StatusOr<ShuffleReport> SharedOutput::Commit() {
+  for (size_t bucket = 0; bucket < written_.size(); ++bucket) {
+    if (written_[bucket] || offsets_[bucket] == offsets_[bucket + 1]) continue;
+    return MakeError(Reason::kStorageError, absl::StrCat("bucket ", bucket + 1, " was not written into ", path()),
+                     {{"file", path()}});
+  }
   const uint64_t bytes = offsets_.back();
   std::error_code error;
   const uint64_t found = std::filesystem::file_size(path(), error);

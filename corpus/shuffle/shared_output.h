@@ -31,9 +31,11 @@ class SharedOutput {
   // What ShuffleOptions::output and ::at are for the bucket.
   const std::string& path() const { return file_->partial_path(); }
   uint64_t OffsetOf(size_t bucket) const { return offsets_[bucket]; }
+  // Records that the bucket's lines are in the file: the file has its size from the beginning, and does not tell.
+  void MarkWritten(size_t bucket) { written_[bucket] = true; }
 
-  // Syncs the file and gives it its name, when all buckets are written. STORAGE_ERROR: it has another size than it must
-  // have. Errors of CopiedFile::Commit.
+  // Syncs the file and gives it its name. STORAGE_ERROR: a bucket that has lines is not written, or the file has
+  // another size than it must have. Errors of CopiedFile::Commit.
   absl::StatusOr<ShuffleReport> Commit();
 
  private:
@@ -41,6 +43,7 @@ class SharedOutput {
 
   std::unique_ptr<CopiedFile> file_;
   std::vector<uint64_t> offsets_;  // of the buckets, and where the last one ends
+  std::vector<bool> written_;
   ShuffleReport report_;
 };
 

@@ -61,6 +61,12 @@ def test_a_child_of_another_thread_has_none_of_what_is_being_taken():
     assert statuses == [0] * len(statuses)
 
 
+def test_a_child_closes_the_others_where_the_program_has_closed_one():
+    with Descriptor(memory) as closed, Descriptor(memory), Descriptor(memory):
+        os.close(closed.number())
+        assert in_child(lambda: taken() + (Descriptor(memory).close() or 0)) == 0
+
+
 def test_who_takes_may_fork():
     def fork_and_make():
         assert in_child(lambda: 0) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -10,6 +11,11 @@ from types import TracebackType
 # Held while a descriptor is there and _open does not have it. A fork waits for that, so it must never be held for long.
 _changing = threading.RLock()
 _open: set[int] = set()
+
+
+def _close(number: int) -> None:
+    with contextlib.suppress(OSError):  # the program has closed it, as it closes all that it does not know
+        os.close(number)
 
 
 class Descriptor:
@@ -32,7 +38,7 @@ class Descriptor:
             number, self._number = self._number, -1
             if number in self._among:
                 self._among.remove(number)
-                os.close(number)
+                _close(number)
 
     def __del__(self) -> None:
         if self._number >= 0:
@@ -50,7 +56,7 @@ class Descriptor:
 def _after_fork() -> None:
     global _open
     for number in _open:
-        os.close(number)
+        _close(number)
     _open.clear()
     _open = set()
     _changing.release()
