@@ -1,92 +1,17 @@
 """Tests that a forked child has none of the descriptors that were taken."""
 
 import os
-import threading
+import subprocess
+import sys
 
-from cairn._agent.descriptor import Descriptor
+import pytest
 
-
-def memory() -> int:
-    return os.memfd_create("cairn-test")
-
-
-def in_child(check) -> int:
-    """Returns the exit status of a forked child that runs `check`."""
-    child = os.fork()
-    if child == 0:
-        status = 99
-        try:
-            status = check()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+from testing import descriptor_checks
 
 
-def taken() -> int:
-    """Returns how many descriptors of memory() this process has."""
-    names = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    return sum("memfd:cairn-test" in os.readlink(name) for name in names if os.path.islink(name))
-
-
-def test_a_child_has_none_and_its_parent_keeps_it():
-    with Descriptor(memory) as owner:
-        assert in_child(taken) == 0
-        os.fstat(owner.number())
-        assert taken() == 1
-    assert taken() == 0
-
-
-def test_a_child_of_another_thread_has_none_of_what_is_being_taken():
-    """The fork waits. Forks of a thread that does not wait come between the making and the keeping sooner or later."""
-    statuses, ended = [], threading.Event()
-
-    def fork_again_and_again():
-        while not ended.is_set():
-            statuses.append(in_child(taken))
-
-    def make_slowly():
-        made = memory()
-        for _ in range(1000):  # time for the other thread
-            os.getppid()
-        return made
-
-    other = threading.Thread(target=fork_again_and_again)
-    other.start()
-    try:
-        while len(statuses) < 30:
-            Descriptor(make_slowly).close()
-    finally:
-        ended.set()
-        other.join()
-    assert statuses == [0] * len(statuses)
-
-
-def test_a_child_closes_the_others_where_the_program_has_closed_one():
-    with Descriptor(memory) as closed, Descriptor(memory), Descriptor(memory):
-        os.close(closed.number())
-        assert in_child(lambda: taken() + (Descriptor(memory).close() or 0)) == 0
-
-
-def test_who_takes_may_fork():
-    def fork_and_make():
-        assert in_child(lambda: 0) == 0
-        return memory()
-
-    Descriptor(fork_and_make).close()
-
-
-def test_a_child_takes_its_own():
-    def take_two():
-        with Descriptor(memory), Descriptor(memory):
-            return taken()
-
-    with Descriptor(memory):
-        assert in_child(take_two) == 2
-
-
-def test_nothing_is_left_where_making_fails():
-    try:
-        Descriptor(lambda: os.open("/nowhere", os.O_RDONLY))
-    except FileNotFoundError:
-        pass
-    assert in_child(lambda: Descriptor(memory).close() or 0) == 0
+@pytest.mark.parametrize("check", [check.__name__ for check in descriptor_checks.ALL])
+def test_of_forks(check):
+    program = f"from testing import descriptor_checks; descriptor_checks.{check}()"
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
