@@ -8,7 +8,7 @@ import numpy as np
 
 import cairn
 from testing.errors import raises_error
-from testing.ranks import command_json, on_ranks, reasons, until
+from testing.ranks import command_json, freeze, on_ranks, reasons, until
 
 
 def test_save_and_load_that_wait_for_each_other_name_the_other_rank(tmp_path, caplog):
@@ -100,7 +100,7 @@ def test_wait_without_a_coordinator_says_within_seconds_what_keeps_it(tmp_path, 
         on_ranks(cluster, lambda rank, client: client.save(1, state).wait())  # later saves return when they are staged
         clients = [cluster.connect(rank) for rank in range(2)]
         saving = clients[0].save(2, state)
-        cluster.coordinator.kill(signal.SIGSTOP)
+        freeze(cluster.coordinator.pid)
         ended = []
         waiting = threading.Thread(target=lambda: ended.append(saving.wait()))
         waiting.start()

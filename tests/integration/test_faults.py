@@ -16,7 +16,7 @@ import pytest
 
 import cairn
 from cairn._base import probes
-from testing.ranks import blank, command, ended, noise, on_ranks, reasons, rows, until
+from testing.ranks import blank, command, ended, freeze, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=3s", "--lease-ttl=2s"]}
 WHOLE = noise((64, 16), np.float32, 1)
@@ -109,7 +109,7 @@ def test_calls_beside_a_frozen_coordinator_blame_it_and_no_rank(root):
 
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         on_ranks(cluster, save(1, 2))
-        cluster.coordinator.kill(signal.SIGSTOP)
+        freeze(cluster.coordinator.pid)
         for what in ("prepare", "save", "load", "reshard"):
             for answer in on_ranks(cluster, call(what), errors=True):
                 assert answer.reason == "COORDINATOR_UNREACHABLE", (what, answer)
@@ -144,7 +144,7 @@ def test_save_that_waits_for_a_slab_in_vain_ends_for_all_ranks_at_once(root):
 def test_agent_that_is_frozen_is_named_and_thaws(root):
     with cairn.local.Cluster(ranks=3, root=root, **FLAGS) as cluster:
         agent = cluster.agents[1]
-        answers = save_without(cluster, 1, lambda: agent.kill(signal.SIGSTOP), lambda: agent.kill(signal.SIGCONT))
+        answers = save_without(cluster, 1, lambda: freeze(agent.pid), lambda: agent.kill(signal.SIGCONT))
         for error in answers:
             assert isinstance(error, cairn.Error) and error.reason in ("RANK_LOST", "RANK_LATE"), error
             assert error.metadata["ranks"] == "1"

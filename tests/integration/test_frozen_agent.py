@@ -1,6 +1,5 @@
 """Agents that freeze in the midst of a trainer's call: it ends soon after its timeout, and says what froze."""
 
-import pathlib
 import signal
 import time
 
@@ -9,7 +8,7 @@ import pytest
 
 import cairn
 from cairn._base import probes
-from testing.ranks import noise, until
+from testing.ranks import freeze, noise
 
 STATE = {"w": noise((64, 16), np.float32, 1)}
 
@@ -24,14 +23,6 @@ def load(client, timeout):
 
 def reshard(client, timeout):
     client.reshard(STATE, {"w": np.zeros_like(STATE["w"])}, timeout=timeout)
-
-
-
-def freeze(agent) -> None:
-    """Returns when no thread of the agent runs any more."""
-    agent.kill(signal.SIGSTOP)
-    tasks = pathlib.Path(f"/proc/{agent.pid}/task")
-    until(lambda: all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.glob("*/stat")))
 
 
 @pytest.fixture
@@ -54,7 +45,7 @@ def beside_frozen(agent, what, name, before) -> cairn.Error:
     def freezing(called, request, answer=None):
         gives_up = called == "EndLoad" and request.HasField("error")
         if called == name and not gives_up and not made and (before or (answer is not None and goes_on(answer))):
-            freeze(agent)
+            freeze(agent.pid)
             made.append(called)
 
     with cairn.connect(agent.address, limits=cairn.Limits(answer_grace=60.0, least_grace=0.3)) as client:

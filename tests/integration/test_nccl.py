@@ -13,7 +13,7 @@ import pytest
 
 import cairn
 from testing.parallel import WHOLE, layout
-from testing.ranks import blank, command, ended, noise, on_ranks, rows, until
+from testing.ranks import blank, command, ended, freeze, noise, on_ranks, rows, until
 from testing.stand_in_nccl import FIRST, FLAGS, RUNS, agent_flags, next_call
 
 
@@ -187,7 +187,7 @@ def test_a_worker_that_is_stopped_names_its_rank(root, controls):
         reshard(cluster, source, target)
         # The trainers have all bytes before the workers have given the memory back.
         until(lambda: log_of(cluster).count("event=exchanged") == 2, text="the end of the exchange")
-        os.kill(workers(cluster)[1], signal.SIGSTOP)
+        freeze(workers(cluster)[1])
         texts = broken(cluster, source, target)
         assert any("with rank 1 has made no progress" in text for text in texts) or any(
             "has not answered" in text for text in texts), texts
@@ -199,7 +199,7 @@ def test_an_agent_that_is_stopped_in_an_exchange_is_named(root, controls):
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
         def stop():
             until(lambda: log_of(cluster).count("event=group_ready") == 2, text="a group of both ranks")
-            os.kill(cluster.agents[1].pid, signal.SIGSTOP)
+            freeze(cluster.agents[1].pid)
 
         def work(rank, client):
             try:
@@ -258,7 +258,7 @@ def test_a_stopped_worker_does_not_outlive_its_agent(root, controls):
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
         reshard(cluster, *halves(noise((64, 64)), 2))
         pid = workers(cluster)[0]
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         cluster.agents[0].kill()
         until(lambda: ended(pid), text="the end of a worker that was stopped")
 

@@ -18,7 +18,7 @@ import numpy as np
 
 import cairn
 from browser.fake_site import Story
-from testing.ranks import command, noise, on_ranks, rows, until
+from testing.ranks import command, freeze, noise, on_ranks, rows, until
 
 WHOLE = noise((64, 16), np.float32, 1)
 
@@ -185,7 +185,7 @@ def test_a_page_keeps_its_token_when_it_is_restarted(tmp_path):
 def test_questions_about_storage_leave_room_for_others(tmp_path):
     """Each waits up to ten seconds for a coordinator that does not answer, as it does while storage hangs."""
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, Page(cluster) as page:
-        cluster.coordinator.kill(signal.SIGSTOP)
+        freeze(cluster.coordinator.pid)
         try:
             with futures.ThreadPoolExecutor(30) as pool:
                 asked = [pool.submit(page.ask, "/api/checkpoints/demo") for _ in range(30)]

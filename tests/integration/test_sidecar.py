@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import pytest
 
 import cairn
-from testing.ranks import until
+from testing.ranks import freeze, until
 
 CAIRN = str(cairn.local.binary("cairn"))
 PATHS = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
@@ -204,7 +204,7 @@ def test_one_endpoint_has_the_metrics_of_all_agents_of_a_large_pod(place):
         assert len(types) == len(set(types)), "each metric comes in one piece"
         assert pod.metric("process_open_fds") and pod.metric("process_open_fds", 11)
         stopped = pod.agents()[3]
-        os.kill(stopped, signal.SIGSTOP)
+        freeze(stopped)
         try:
             assert pod.metric("cairn_agent_rank", 3) is None and pod.metric("cairn_agent_rank", 11) == 11
             assert pod.get("serving")[0] == 200, "a probe does not wait for an agent"
@@ -340,7 +340,7 @@ def test_agents_end_with_a_parent_that_is_killed_and_leave_their_sockets_to_the_
         until(lambda: [pod.metric("cairn_agent_registered", rank) for rank in range(2)] == [1, 1],
               text="the next agents can tell that these are gone")
         agents = pod.agents()
-        os.kill(agents[1], signal.SIGSTOP)
+        freeze(agents[1])
         pod.process.kill()
         pod.process.wait(30)
         until(lambda: not any(pathlib.Path(f"/proc/{pid}/exe").exists() for pid in agents.values()),

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 
@@ -12,7 +11,7 @@ import pytest
 
 import cairn
 from testing.parallel import layout
-from testing.ranks import blank, files_below, noise, on_ranks, rows, until
+from testing.ranks import blank, files_below, freeze, noise, on_ranks, rows, until
 
 RANKS = 2
 WHOLE = noise((64, 16 << 10), np.float32, 1)  # 4 MiB
@@ -243,7 +242,7 @@ def test_late_write_into_a_slab_is_found(root, cluster):
 def test_slab_that_a_frozen_trainer_may_still_write_is_not_loaded_from(root, cluster):
     trainers = start(cluster)
     for trainer in trainers:
-        trainer.send_signal(signal.SIGSTOP)
+        freeze(trainer.pid)
     for rank, report in enumerate(on_ranks(cluster, load)):  # new trainers have taken their place
         assert report.path in ("cached", "direct") and report.storage_bytes > 0
         log = cluster.agents[rank].log.read_text()

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 import cairn
-from testing.ranks import command, command_json, on_ranks, reasons, until
+from testing.ranks import command, command_json, freeze, on_ranks, reasons, until
 
 PATHS = {"PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
 TRAINER = """
@@ -49,7 +49,7 @@ def test_stopped_trainer_is_told_from_one_that_waits_and_is_blamed_alone(tmp_pat
             until(lambda: agents()[rank]["trainer_state"] == state, text=f"the trainer that is {state}")
 
         until(lambda: [(agent["trainer_step"], agent["trainer_state"]) for agent in agents()] == [(19, "running")] * 3)
-        trainers[1].send_signal(signal.SIGSTOP)
+        freeze(trainers[1].pid)
         state_of(1, "stopped")
         first, second = agents(), agents()
         assert [agent["trainer_state"] for agent in second] == ["running", "stopped", "running"]
@@ -71,7 +71,7 @@ def test_save_that_the_others_have_begun_blames_the_stopped_trainer(tmp_path):
     state = {"w": np.arange(1000.0)}
     with cairn.local.Cluster(ranks=3, root=tmp_path, coordinator_flags=["--phase-timeout=3s"]) as cluster, \
             waiting_trainers(cluster) as trainers:
-        trainers[1].send_signal(signal.SIGSTOP)
+        freeze(trainers[1].pid)
         trainers[0].kill()
         answers = on_ranks(cluster, lambda rank, client: client.save(20, state, timeout=60).wait(60), ranks=[0],
                            errors=True)

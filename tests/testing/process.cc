@@ -40,7 +40,9 @@ Process& Process::operator=(Process&& other) noexcept {
 }
 
 void Process::Signal(int signal) {
-  if (pid_ > 0) kill(pid_, signal);
+  if (pid_ <= 0 || kill(pid_, signal) != 0 || signal != SIGSTOP) return;
+  siginfo_t stopped;
+  waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 void Process::Kill() {

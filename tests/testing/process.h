@@ -21,6 +21,7 @@ class Process {
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
 
+  // After SIGSTOP no thread of it runs any more when this returns.
   void Signal(int signal);
   // Sends SIGKILL and waits for the end.
   void Kill();

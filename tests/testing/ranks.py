@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import threading
 import time
@@ -115,6 +116,15 @@ def ended(pid: int) -> bool:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):  # the second one: it went while its file was open
         return True
+
+
+def freeze(pid: int) -> None:
+    """Stops a process, and returns when none of its threads runs any more: after SIGSTOP alone they may still answer
+    for a moment, longer on a busy machine."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+    until(lambda: all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.glob("*/stat")),
+          text=f"process {pid} stands still")
 
 
 def until(what, limit: float = 30.0, text: str = "it"):
