@@ -3,8 +3,10 @@
 #include <prometheus/text_serializer.h>
 
 #include <iterator>
+#include <semaphore>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "common/http/http_server.h"
 #include "common/metrics/process_metrics.h"
 #include "common/status/status.h"
@@ -14,8 +16,9 @@ namespace {
 
 using Collectables = std::vector<std::shared_ptr<prometheus::Collectable>>;
 
-// More than the servers that may scrape at the same time.
-constexpr int kWorkersBesideOthers = 4;
+// So many scrapes may wait for other processes at the same time: one of each server that scrapes, as a rule two.
+constexpr int kScrapesOfOthers = 3;
+using Scrapes = std::counting_semaphore<kScrapesOfOthers>;
 
 std::string Collected(const Collectables& collectables) {
   std::vector<prometheus::MetricFamily> families;
@@ -27,7 +30,8 @@ std::string Collected(const Collectables& collectables) {
   return prometheus::TextSerializer().Serialize(families);
 }
 
-HttpAnswer Answer(const HttpRequest& request, const Collectables& collectables, const MetricsOptions& options) {
+HttpAnswer Answer(const HttpRequest& request, const Collectables& collectables, const MetricsOptions& options,
+                  Scrapes& scrapes) {
   constexpr char kPlain[] = "text/plain; charset=utf-8";
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (reads && request.path == "/serving" && options.serving) {
@@ -38,6 +42,8 @@ HttpAnswer Answer(const HttpRequest& request, const Collectables& collectables, 
   if (request.method == "HEAD") return answer;
   answer.body = Collected(collectables);
   if (options.others) {
+    if (!scrapes.try_acquire()) return {503, kPlain, "Other scrapes wait for an agent that does not answer.\n", {}};
+    const absl::Cleanup done = [&scrapes] { scrapes.release(); };
     std::vector<MetricsText> all = {{"", std::move(answer.body)}};
     std::vector<MetricsText> others = options.others();
     all.insert(all.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
@@ -56,14 +62,16 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::vector<
                                                                     Collectables collectables, MetricsOptions options) {
   collectables.push_back(std::make_shared<ProcessMetrics>());
   // Whoever asks for /serving waits for no other process.
-  const int workers = options.others ? kWorkersBesideOthers : 1;
+  const int workers = options.others ? kScrapesOfOthers + 1 : 1;
+  auto scrapes = std::make_shared<Scrapes>(kScrapesOfOthers);
   auto impl = std::make_unique<Impl>();
-  CAIRN_ASSIGN_OR_RETURN(impl->server, HttpServer::Start(std::move(listeners),
-                                                         [collectables = std::move(collectables),
-                                                          options = std::move(options)](const HttpRequest& request) {
-                                                           return Answer(request, collectables, options);
-                                                         },
-                                                         {.workers = workers}));
+  CAIRN_ASSIGN_OR_RETURN(impl->server,
+                         HttpServer::Start(std::move(listeners),
+                                           [collectables = std::move(collectables), options = std::move(options),
+                                            scrapes = std::move(scrapes)](const HttpRequest& request) {
+                                             return Answer(request, collectables, options, *scrapes);
+                                           },
+                                           {.workers = workers}));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 

@@ -19,7 +19,8 @@ class Collectable;
 namespace cairn {
 
 struct MetricsOptions {
-  // If set, returns the metrics of other processes, which are served too.
+  // If set, returns the metrics of other processes, which are served too. It may take long, so three scrapes may wait
+  // for it at the same time; further ones are answered with 503 at once.
   std::function<std::vector<MetricsText>()> others;
   // If set, GET /serving answers 200 if it returns true, else 503: a startup probe asks this.
   std::function<bool()> serving;

@@ -50,10 +50,11 @@ TEST(MetricsServerTest, Scrape_WithOtherProcesses_HasTheirSeriesWithTheirLabel) 
   EXPECT_NE(Scrape(listening->address, "/serving").find(" 200 "), std::string::npos);
 }
 
-TEST(MetricsServerTest, Scrape_OfProcessesThatDoNotAnswer_LetsOthersAskWhetherItServes) {
+TEST(MetricsServerTest, Scrape_SeveralWaitForProcessesThatDoNotAnswer_LetsOthersAskWhetherItServes) {
+  constexpr int kWaiting = 3;
   auto listening = ListenAt("--metrics-listen", "127.0.0.1:0");
   ASSERT_TRUE(listening.ok()) << listening.status();
-  std::latch asked(1), answered(1);
+  std::latch asked(kWaiting), answered(1);
   MetricsOptions options;
   options.others = [&] {
     asked.count_down();
@@ -63,11 +64,15 @@ TEST(MetricsServerTest, Scrape_OfProcessesThatDoNotAnswer_LetsOthersAskWhetherIt
   options.serving = [] { return true; };
   const auto server = MetricsServer::Start(std::move(listening->sockets), {}, options);
   ASSERT_TRUE(server.ok()) << server.status();
-  std::thread scrape([&] { EXPECT_NE(Scrape(listening->address).find("process_open_fds"), std::string::npos); });
+  std::vector<std::thread> scrapes;
+  for (int i = 0; i < kWaiting; ++i) {
+    scrapes.emplace_back([&] { EXPECT_NE(Scrape(listening->address).find("process_open_fds"), std::string::npos); });
+  }
   asked.wait();
+  EXPECT_NE(Scrape(listening->address).find(" 503 "), std::string::npos) << "it would wait for them too";
   EXPECT_NE(Scrape(listening->address, "/serving").find(" 200 "), std::string::npos);
   answered.count_down();
-  scrape.join();
+  for (std::thread& scrape : scrapes) scrape.join();
 }
 
 }  // namespace
