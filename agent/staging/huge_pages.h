@@ -1,5 +1,5 @@
-// What this machine has of huge pages for shared memory. With them a first save into a staging buffer takes half the time
-// (docs/benchmarks.md), and direct reads into it are not cut into requests of 1 MiB. Linux describes the files in
+// What this machine has of huge pages for shared memory. With them a first save into a staging buffer takes half the
+// time (docs/benchmarks.md), and direct reads into it are not cut into requests of 1 MiB. Linux describes the files in
 // Documentation/admin-guide/mm/transhuge.rst and hugetlbpage.rst.
 #ifndef CAIRN_AGENT_STAGING_HUGE_PAGES_H_
 #define CAIRN_AGENT_STAGING_HUGE_PAGES_H_

@@ -284,7 +284,7 @@ bool BpeModel::Begin(std::string_view word, Scratch& scratch, ShortWord& symbols
     symbols.count = word.size();
     const auto* const bytes = reinterpret_cast<const uint8_t*>(word.data());
     for (size_t i = 0; i < word.size(); ++i) symbols.ids[i + 1] = byte_id_[bytes[i]];
-    for (size_t i = 1; i < word.size(); ++i) symbols.Set(table_, i, byte_merges_[bytes[i - 1] << 8 | bytes[i]]);
+    for (size_t i = 1; i < word.size(); ++i) symbols.merges[i] = byte_merges_[bytes[i - 1] << 8 | bytes[i]];
   } else {
     scratch.ids.clear();
     Start(word, scratch.ids);
@@ -293,7 +293,7 @@ bool BpeModel::Begin(std::string_view word, Scratch& scratch, ShortWord& symbols
     std::copy(scratch.ids.begin(), scratch.ids.end(), symbols.ids + 1);
     for (size_t i = 1; i < symbols.count; ++i) table_.AskFor(symbols.ids[i], symbols.ids[i + 1]);
     for (size_t i = 1; i < symbols.count; ++i) {
-      symbols.Set(table_, i, table_.Find(symbols.ids[i], symbols.ids[i + 1]));
+      symbols.merges[i] = table_.Find(symbols.ids[i], symbols.ids[i + 1]);
     }
   }
   symbols.Start(table_);
@@ -316,33 +316,24 @@ void BpeModel::EncodeApart(std::string_view word, Scratch& scratch, std::vector<
 void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const {
   ShortWord symbols;
   if (!Begin(word, scratch, symbols)) return EncodeApart(word, scratch, ids);
-  while (symbols.Step(table_)) {
-  }
+  ShortWord* words = &symbols;
+  merge_words_(table_, {&words, 1});
   symbols.Append(ids);
 }
 
-// A processor waits long for a line of a large table. So several words are merged by turns, and each asks for the lines
-// that it will need in its next turn.
 void BpeModel::Encode(std::span<const std::string_view> words, Scratch& scratch, EncodedWords& made) const {
   constexpr size_t kTogether = 16;
   ShortWord symbols[kTogether];
   for (; !words.empty(); words = words.subspan(std::min(kTogether, words.size()))) {
     const auto group = words.first(std::min(kTogether, words.size()));
-    size_t left[kTogether], count = 0;
+    ShortWord* short_words[kTogether];
+    size_t count = 0;
     bool apart[kTogether];
     for (size_t i = 0; i < group.size(); ++i) {
       apart[i] = !Begin(group[i], scratch, symbols[i]);
-      if (!apart[i]) left[count++] = i;
+      if (!apart[i]) short_words[count++] = &symbols[i];
     }
-    while (count > 0) {
-      for (size_t i = 0; i < count;) {
-        if (symbols[left[i]].Step(table_)) {
-          ++i;
-        } else {
-          left[i] = left[--count];
-        }
-      }
-    }
+    merge_words_(table_, {short_words, count});
     for (size_t i = 0; i < group.size(); ++i) {
       if (apart[i]) {
         EncodeApart(group[i], scratch, made.ids);

@@ -14,10 +14,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "corpus/bpe/encoded_words.h"
 #include "corpus/bpe/merge_table.h"
+#include "corpus/bpe/merge_words.h"
 
 namespace cairn::corpus {
-
-struct ShortWord;
 
 // Holds tokens and merges. Words are merged from their bytes, or from their characters if set_characters() was called.
 // It is built once, then immutable and thread-safe.
@@ -96,7 +95,7 @@ class BpeModel {
   // Appends the ids of one word. It merges the pair with the lowest rank, and the leftmost of equal ones, until no pair
   // is left.
   void Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
-  // Does the same for several words, which takes less time than one after the other.
+  // Does the same for several words, which takes less time than one after the other (corpus/bpe/merge_words.h).
   void Encode(std::span<const std::string_view> words, Scratch& scratch, EncodedWords& made) const;
 
  private:
@@ -135,6 +134,7 @@ class BpeModel {
   // of this size stays in the second-level cache.
   std::vector<uint64_t> filter_;
   MergeTable table_;  // of the same merges, for words of few symbols
+  MergeWords merge_words_ = MergeWordsHere().back();
   // What table_ finds for two bytes, with which every word begins, by left << 8 | right. Empty if some byte is no
   // token.
   std::vector<uint64_t> byte_merges_;

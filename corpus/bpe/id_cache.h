@@ -77,7 +77,7 @@ class IdCache {
     while (more && good) {
       MakeRoom();
       size_t count = 0;
-      new_.clear();
+      new_count_ = 0;
       while (more && count + kAsked <= kBatch) {
         const size_t found = FindSome(words, limit, count);
         count += found;
@@ -178,13 +178,13 @@ class IdCache {
   template <typename Key>
   void AddNew(const Asked& what, const Key& key, WordIds* known) {
     known->count = WordIds::kPending;
-    new_.push_back({what.word(), what.hash, known});
+    new_[new_count_++] = {what.word(), what.hash, known};
     whole_.AskFor(key, what.hash);
   }
 
   template <typename EncodeWords>
   bool AppendBatch(size_t count, const char* limit, Output& output, EncodeWords&& encode) {
-    const bool all_known = new_.empty() || EncodeNew(limit, encode);
+    const bool all_known = new_count_ == 0 || EncodeNew(limit, encode);
     bool good = true;
     for (size_t i = 0; i < count; ++i) {
       const WordIds* const known = known_[i];
@@ -212,7 +212,8 @@ class IdCache {
   [[gnu::noinline]] bool EncodeNew(const char* limit, EncodeWords&& encode) {
     unknown_.clear();
     size_t count = 0;
-    for (const NewWord& what : new_) {
+    for (size_t i = 0; i < new_count_; ++i) {
+      const NewWord& what = new_[i];
       const size_t size = what.word.size();
       const std::optional<uint32_t> id = size <= kShortBytes
                                              ? whole_.Find(MakeShortKey(what.word.data(), size, limit), what.hash)
@@ -300,7 +301,8 @@ class IdCache {
   // These are of the batch at hand.
   std::array<WordIds*, kBatch> known_;  // null for a word that is too long for a slot
   std::array<std::string_view, kBatch> long_words_;
-  std::vector<NewWord> new_;
+  std::array<NewWord, kBatch> new_;
+  size_t new_count_ = 0;
   std::vector<std::string_view> unknown_;
   EncodedWords made_;
 };

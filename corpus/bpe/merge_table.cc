@@ -1,60 +1,91 @@
 #include "corpus/bpe/merge_table.h"
 
+#include <algorithm>
 #include <bit>
+#include <numeric>
+#include <span>
 
 namespace cairn::corpus {
 namespace {
 
-// The hashes of so many lines in a row have different tags.
-constexpr size_t kLinesPerTag = 4;
+// Buckets have so many slots each: about six pairs, which find room soon in a table that is four fifths full.
+constexpr int kBucketBits = 3;
+constexpr int kHashes = 16;
 
 int BitsOf(uint64_t number) { return static_cast<int>(std::bit_width(number)); }
+
+// Numbers of 0 to count - 1, sorted by their buckets.
+struct Buckets {
+  Buckets(const std::vector<uint64_t>& hashes, int shift, size_t count) : begins(count + 1), order(hashes.size()) {
+    for (const uint64_t hash : hashes) ++begins[(hash >> shift) + 1];
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());
+    std::vector<uint32_t> next(begins.begin(), begins.end() - 1);
+    for (uint32_t i = 0; i < hashes.size(); ++i) order[next[hashes[i] >> shift]++] = i;
+  }
+  std::span<const uint32_t> Of(size_t bucket) const {
+    return std::span(order).subspan(begins[bucket], begins[bucket + 1] - begins[bucket]);
+  }
+
+  std::vector<uint32_t> begins, order;
+};
 
 }  // namespace
 
 MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
-  // Lines that are half full on average: few have more pairs than slots.
-  const size_t least = merges.size() / 4 + 1;
-  for (size_t lines = least; lines <= 8 * least; lines *= 2) {
-    if (Fill(merges, most_id, lines)) return;
-  }
-  lines_.clear();  // only of merges that are made up so that their hashes meet
-}
-
-bool MergeTable::Fill(const std::vector<Merge>& merges, uint32_t most_id, size_t lines) {
   uint32_t most_rank = 0;
   for (const Merge& merge : merges) most_rank = std::max(most_rank, merge.rank);
   // The number of all ones is no id and no rank.
   id_bits_ = BitsOf(uint64_t{most_id} + 1);
   value_bits_ = id_bits_ + BitsOf(uint64_t{most_rank} + 1);
-  const int line_bits = BitsOf(lines) - 1;  // rounded down
-  const int tag_bits = std::max(2 * id_bits_ - line_bits, 0) + BitsOf(kLinesPerTag) - 1;
-  lines_.clear();
-  if (tag_bits + value_bits_ > 63 || value_bits_ > kValueBits || 2 * id_bits_ + line_bits + 1 > 64) return true;
-  pair_mask_ = (uint64_t{1} << 2 * id_bits_) - 1;
-  tag_mask_ = (uint64_t{1} << tag_bits) - 1;
+  pair_mask_ = id_bits_ < 32 ? (uint64_t{1} << 2 * id_bits_) - 1 : ~uint64_t{0};
   limit_ = (uint64_t{most_rank} + 1) << id_bits_;
-  lines_.resize(lines);
-  for (const Merge& merge : merges) {
-    const Place place = AskFor(merge.left, merge.right);
-    const uint64_t slot = place.tag | uint64_t{merge.rank} << id_bits_ | merge.result;
-    size_t at = place.line;
-    for (size_t tried = 1; !Put(lines_[at], slot); ++tried) {
-      if (tried + 1 == kLinesPerTag) return false;
-      at = at + 1 == lines ? 0 : at + 1;
+  const int least = BitsOf(merges.size() + merges.size() / 4);
+  for (int slot_bits = least; slot_bits <= std::min(least + 2, 2 * id_bits_); ++slot_bits) {
+    if (2 * id_bits_ - slot_bits + value_bits_ > 63) continue;
+    for (uint64_t i = 0; i < kHashes; ++i) {
+      factor_ = (0xD1B54A32D192ED03u + i * 0x9E3779B97F4A7C16u) | 1;
+      if (Fill(merges, slot_bits)) return;
     }
   }
-  return true;
+  slots_.clear();  // too large, or made up so that hashes meet
 }
 
-bool MergeTable::Put(Line& line, uint64_t slot) {
-  for (uint64_t& place : line.slots) {
-    if (place != kFree) continue;
-    place = slot;
-    return true;
+bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits) {
+  slot_bits_ = slot_bits;
+  slot_mask_ = (uint64_t{1} << slot_bits) - 1;
+  // What a slot does not tell has to tell the bucket.
+  const int bucket_bits = std::clamp(slot_bits - kBucketBits, 0, 2 * id_bits_ - slot_bits);
+  bucket_shift_ = 2 * id_bits_ - bucket_bits;
+  std::vector<uint64_t> hashes;
+  hashes.reserve(merges.size());
+  for (const Merge& merge : merges) hashes.push_back(Hash(merge.left, merge.right));
+  const size_t count = size_t{1} << bucket_bits;
+  const Buckets buckets(hashes, bucket_shift_, count);
+  std::vector<uint32_t> largest_first(count);
+  std::iota(largest_first.begin(), largest_first.end(), 0);
+  std::sort(largest_first.begin(), largest_first.end(),
+            [&](uint32_t a, uint32_t b) { return buckets.Of(a).size() > buckets.Of(b).size(); });
+  slots_.assign(slot_mask_ + 1, kFree);
+  displacements_.assign(count, 0);
+  for (const uint32_t bucket : largest_first) {
+    const std::span<const uint32_t> pairs = buckets.Of(bucket);
+    const auto slot_of = [&](uint32_t pair, uint64_t by) -> uint64_t& {
+      return slots_[(hashes[pair] & slot_mask_) ^ by];
+    };
+    const auto fits = [&](uint64_t by) {
+      return std::all_of(pairs.begin(), pairs.end(), [&](uint32_t pair) { return slot_of(pair, by) == kFree; });
+    };
+    uint64_t by = 0;
+    while (by <= slot_mask_ && !fits(by)) ++by;
+    if (by > slot_mask_) return false;
+    for (const uint32_t pair : pairs) {
+      uint64_t& slot = slot_of(pair, by);
+      if (slot != kFree) return false;  // another pair of the bucket has the same slot
+      slot = hashes[pair] >> slot_bits << value_bits_ | uint64_t{merges[pair].rank} << id_bits_ | merges[pair].result;
+    }
+    displacements_[bucket] = static_cast<uint32_t>(by);
   }
-  line.slots[0] |= kOverflow;
-  return false;
+  return true;
 }
 
 }  // namespace cairn::corpus

@@ -43,7 +43,7 @@ TEST(MergeTable, Find_RandomPairs_AreThereAndNoOthers) {
   }
 }
 
-TEST(MergeTable, Find_OneTokenBesideAllOthers_IsFoundInLinesThatAreFull) {
+TEST(MergeTable, Find_OneTokenBesideAllOthers_IsFound) {
   Pairs pairs;
   for (uint32_t id = 0; id < 50'000; ++id) pairs[{7, id}] = {id, id};
   const MergeTable table = TableOf(pairs, 50'000);

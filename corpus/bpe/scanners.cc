@@ -36,6 +36,22 @@ inline uint8_t ClassAt(Byte p, Byte end) {
   return DecodeCharacter(p, end).char_class;
 }
 
+// Returns the length of the character at p if it has three or four bytes, as emoji and their joiners have, and no bit
+// of `mask`; else 0. Four bytes from p on must be readable.
+template <uint8_t mask>
+inline size_t LongOutside(Byte p) {
+  const uint32_t b0 = p[0], b1 = p[1], b2 = p[2], b3 = p[3];
+  if (b0 < 0xE0 || !IsUtf8Continuation(p[1]) || !IsUtf8Continuation(p[2])) return 0;
+  if (b0 < 0xF0) {
+    const char32_t code = (b0 & 0x0F) << 12 | (b1 & 0x3F) << 6 | (b2 & 0x3F);
+    const bool valid = code >= 0x800 && (code < 0xD800 || code >= 0xE000);
+    return valid && !(ClassOf(code) & mask) ? 3 : 0;
+  }
+  if (!IsUtf8Continuation(p[3])) return 0;
+  const char32_t code = (b0 & 0x0F) << 18 | (b1 & 0x3F) << 12 | (b2 & 0x3F) << 6 | (b3 & 0x3F);
+  return code >= 0x10000 && code <= 0x10FFFF && !(ClassOf(code) & mask) ? 4 : 0;
+}
+
 // Returns the end of the run of characters beyond ASCII, from p on, that have a bit of `mask`.
 template <uint8_t mask>
 inline Byte SkipBeyondAscii(Byte p, Byte end) {
@@ -113,6 +129,10 @@ inline Byte SkipOutside(Byte p, Byte end) {
   while (p < end) {
     const uint8_t fast = kByteClass[*p];
     if (fast == kNotAscii) {
+      if (const size_t length = end - p >= 4 ? LongOutside<mask>(p) : 0; length != 0) {
+        p += length;
+        continue;
+      }
       const Character character = DecodeCharacter(p, end);
       if (character.char_class & mask) break;
       p += character.length;

@@ -115,7 +115,8 @@ class WordSlots {
   // table would become too large: the owner must clear it first.
   bool MakeRoom(size_t count) {
     if (4 * (size_ + count) > 3 * most_) return false;
-    while (4 * (size_ + count) > 3 * slots_.size()) Grow();
+    // Half full, few words are in other lines than their own.
+    while (2 * (size_ + count) > slots_.size() && slots_.size() < most_) Grow();
     return true;
   }
 
