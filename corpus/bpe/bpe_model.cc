@@ -322,7 +322,7 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
 }
 
 void BpeModel::Encode(std::span<const std::string_view> words, Scratch& scratch, EncodedWords& made) const {
-  constexpr size_t kTogether = 16;
+  constexpr size_t kTogether = 32;
   ShortWord symbols[kTogether];
   for (; !words.empty(); words = words.subspan(std::min(kTogether, words.size()))) {
     const auto group = words.first(std::min(kTogether, words.size()));

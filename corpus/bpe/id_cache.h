@@ -91,8 +91,8 @@ class IdCache {
   }
 
  private:
-  static constexpr size_t kBatch = 512;  // among so many words there are several new ones, which take less together
-  static constexpr size_t kAsked = 64;   // so many words are looked up together, so that the waits for memory overlap
+  static constexpr size_t kBatch = 1024;  // among so many words there are dozens of new ones, which take less together
+  static constexpr size_t kAsked = 64;    // so many words are looked up together, so that the waits for memory overlap
   static constexpr size_t kRoom = WordIds::kFew + 1;
   static constexpr size_t kMostShort = size_t{1} << 20;   // slots of 32 bytes
   static constexpr size_t kMostMiddle = size_t{1} << 19;  // slots of 64 bytes

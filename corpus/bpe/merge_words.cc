@@ -15,23 +15,23 @@ struct Choice {
   size_t place;
 };
 
-// A processor that reads many bytes at once waits until the numbers among them that it has just written are in its cache.
-// So each turn first reads of all words and then writes of all. A function for another processor than the compiler's can
-// be inlined only into one for the same, and a template is none, so this is written out for each.
-#define CAIRN_MERGE_WORDS(LEAST)                                    \
-  while (!words.empty()) {                                          \
-    size_t left = 0;                                                \
-    for (ShortWord* const word : words) {                           \
-      const Choice least = LEAST(*word);                            \
-      if (least.merge == MergeTable::kNone) continue;               \
-      word->Merge(table, least.merge, least.place);                 \
-      words[left++] = word;                                         \
-    }                                                               \
-    words = words.first(left);                                      \
-    for (ShortWord* const word : words) {                           \
-      word->merges[word->at] = table.Find(word->with_next);          \
+// A processor that reads many bytes at once waits until the numbers among them that it has just written are in its
+// cache. So each turn first reads of all words and then writes of all. A function for some processors can be inlined
+// only into one for the same, and no template is for several, so this is written out for each.
+#define CAIRN_MERGE_WORDS(LEAST)                                      \
+  while (!words.empty()) {                                            \
+    size_t left = 0;                                                  \
+    for (ShortWord* const word : words) {                             \
+      const Choice least = LEAST(*word);                              \
+      if (least.merge == MergeTable::kNone) continue;                 \
+      word->Merge(table, least.merge, least.place);                   \
+      words[left++] = word;                                           \
+    }                                                                 \
+    words = words.first(left);                                        \
+    for (ShortWord* const word : words) {                             \
+      word->merges[word->at] = table.Find(word->with_next);           \
       word->merges[word->previous] = table.Find(word->with_previous); \
-    }                                                               \
+    }                                                                 \
   }
 
 // No branch depends on what is compared, because no processor could predict it.
@@ -86,10 +86,8 @@ CAIRN_AVX2 Choice LeastOfAvx2(const ShortWord& word) {
 }
 
 __attribute__((target("avx2,bmi,bmi2,lzcnt"))) void MergeWordsAvx2(const MergeTable& table,
-                                                                   std::span<ShortWord*> words) {
-  CAIRN_MERGE_WORDS(LeastOfAvx2)
-}
-
+                                                                   std::span<ShortWord*> words){
+    CAIRN_MERGE_WORDS(LeastOfAvx2)}
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // wrong, of GCC 12's own header (its bug 105593)
 #endif
@@ -107,8 +105,8 @@ CAIRN_AVX512 Choice LeastOfAvx512(const ShortWord& word) {
   least = _mm512_min_epu64(least, _mm512_shuffle_i64x2(least, least, 0xB1));
   least = _mm512_min_epu64(least, _mm512_permutex_epi64(least, 0xB1));
   const auto merge = static_cast<uint64_t>(_mm_cvtsi128_si64(_mm512_castsi512_si128(least)));
-  const uint32_t places = uint32_t{_mm512_cmpeq_epi64_mask(low, least)} |
-                          uint32_t{_mm512_cmpeq_epi64_mask(high, least)} << 8;
+  const uint32_t places = uint32_t{_mm512_cmpeq_epi64_mask(low, least)} | uint32_t{_mm512_cmpeq_epi64_mask(high, least)}
+                                                                              << 8;
   if (places == 0) [[unlikely]]
     return {merge, PlaceOf(word, merge, ShortWord::kFew)};
   return {merge, static_cast<size_t>(__builtin_ctz(places))};
@@ -127,7 +125,8 @@ std::span<const MergeWords> MergeWordsHere() {
 #ifdef __x86_64__
   static constexpr MergeWords kAll[] = {MergeWordsPortable, MergeWordsAvx2, MergeWordsAvx512};
   static const size_t kCount = [] {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("lzcnt")) return 1;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("lzcnt"))
+      return 1;
     return __builtin_cpu_supports("avx512f") ? 3 : 2;
   }();
   return std::span(kAll).first(kCount);

@@ -9,8 +9,9 @@
 
 namespace cairn::corpus {
 
-// Merges in each word the pair of the lowest rank, the leftmost of equal ones, until no pair is left. Takes the words by
-// turns, so that while one waits for a line of the table, others go on. Changes the order of `words`. All give the same.
+// Merges in each word the pair of the lowest rank, the leftmost of equal ones, until no pair is left. Takes the words
+// by turns, so that while one waits for a line of the table, others go on. Changes the order of `words`. All give the
+// same.
 using MergeWords = void (*)(const MergeTable& table, std::span<ShortWord*> words);
 
 // Returns those that this processor has, the fastest last.
