@@ -3,10 +3,12 @@
 
     bazel build //benchmarks/corpus:encode_benchmark
     benchmarks/corpus/machine_texts.py TEXTS
-    benchmarks/corpus/encode_peers.py TEXTS --directory WORK --rounds 3
+    benchmarks/corpus/encode_peers.py TEXTS --directory WORK --rounds 3 --count 100
 
-It follows huggingface/tokbench: documents of 10 KiB, loading does not count, ids are compared, and the main figure
-("unseen") is of an encoder that has seen a sixth of the text and then gets the other five sixths for the first time.
+It follows huggingface/tokbench: documents of 10 KiB, at most 100 of them with --count 100, loading does not count, ids are
+compared, and the main figure ("unseen") is of an encoder that has seen a sixth of the text and then gets the other five
+sixths for the first time, the median of them. Its own models, texts and gigatoken's crate are in no package index, so
+texts are this machine's, and gigatoken is its wheel.
 The peers get all documents of a part in one call, which costs them no Python for each. "first" is a new encoder's first
 pass, and "again" one over text that it has seen. Tokenizers are trained on the texts' NAME.train.txt.
 
@@ -163,7 +165,17 @@ def theirs(arguments, name, python, tokenizer, text):
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
+def begin_of(text, arguments):
+    """Returns a file with as many documents of a text as shall be encoded."""
+    if not arguments.count:
+        return text
+    begin = arguments.directory / text.name
+    begin.write_text("".join(documents_of(text.read_bytes(), arguments.documents)[: arguments.count]))
+    return begin
+
+
 def compare(arguments, peers, kind, tokenizer, text):
+    text = begin_of(text, arguments)
     runs = {"cairn": [], **{name: [] for name in peers}}
     for _ in range(arguments.rounds):
         runs["cairn"].append(ours(arguments, tokenizer, text, kind, arguments.directory))
@@ -194,6 +206,7 @@ def main():
     parser.add_argument("text", type=pathlib.Path, help="a directory of texts")
     parser.add_argument("--directory", type=pathlib.Path, help="where tokenizers are kept")
     parser.add_argument("--documents", type=int, default=10240, help="bytes of a document")
+    parser.add_argument("--count", type=int, help="most documents of a text (default: all)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kind", action="append", choices=KINDS)

@@ -8,9 +8,12 @@
 namespace cairn::corpus {
 namespace {
 
-// Buckets have so many slots each: about six pairs, which find room soon in a table that is four fifths full.
+// Buckets have 2 ** kBucketBits slots each: at most six or seven pairs on average, which find room soon although four
+// fifths of the slots will be taken. That takes 13 looks for each slot; merges that are made up could need any number.
 constexpr int kBucketBits = 3;
-constexpr int kHashes = 16;
+constexpr uint64_t kLooksPerSlot = 64;
+// One hash of ten gives no two pairs of a bucket the same slot.
+constexpr int kHashes = 64;
 
 int BitsOf(uint64_t number) { return static_cast<int>(std::bit_width(number)); }
 
@@ -40,17 +43,18 @@ MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
   pair_mask_ = id_bits_ < 32 ? (uint64_t{1} << 2 * id_bits_) - 1 : ~uint64_t{0};
   limit_ = (uint64_t{most_rank} + 1) << id_bits_;
   const int least = BitsOf(merges.size() + merges.size() / 4);
+  uint64_t looks = kLooksPerSlot << least;
   for (int slot_bits = least; slot_bits <= std::min(least + 2, 2 * id_bits_); ++slot_bits) {
     if (2 * id_bits_ - slot_bits + value_bits_ > 63) continue;
     for (uint64_t i = 0; i < kHashes; ++i) {
       factor_ = (0xD1B54A32D192ED03u + i * 0x9E3779B97F4A7C16u) | 1;
-      if (Fill(merges, slot_bits)) return;
+      if (Fill(merges, slot_bits, looks)) return;
     }
   }
   slots_.clear();  // too large, or made up so that hashes meet
 }
 
-bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits) {
+bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits, uint64_t& looks) {
   slot_bits_ = slot_bits;
   slot_mask_ = (uint64_t{1} << slot_bits) - 1;
   // What a slot does not tell has to tell the bucket.
@@ -61,6 +65,13 @@ bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits) {
   for (const Merge& merge : merges) hashes.push_back(Hash(merge.left, merge.right));
   const size_t count = size_t{1} << bucket_bits;
   const Buckets buckets(hashes, bucket_shift_, count);
+  std::vector<uint64_t> own;
+  for (size_t bucket = 0; bucket < count; ++bucket) {
+    own.clear();
+    for (const uint32_t pair : buckets.Of(bucket)) own.push_back(hashes[pair] & slot_mask_);
+    std::sort(own.begin(), own.end());
+    if (std::adjacent_find(own.begin(), own.end()) != own.end()) return false;
+  }
   std::vector<uint32_t> largest_first(count);
   std::iota(largest_first.begin(), largest_first.end(), 0);
   std::sort(largest_first.begin(), largest_first.end(),
@@ -76,12 +87,13 @@ bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits) {
       return std::all_of(pairs.begin(), pairs.end(), [&](uint32_t pair) { return slot_of(pair, by) == kFree; });
     };
     uint64_t by = 0;
-    while (by <= slot_mask_ && !fits(by)) ++by;
-    if (by > slot_mask_) return false;
+    for (; !fits(by); ++by) {
+      if (by == slot_mask_ || looks == 0) return false;
+      --looks;
+    }
     for (const uint32_t pair : pairs) {
-      uint64_t& slot = slot_of(pair, by);
-      if (slot != kFree) return false;  // another pair of the bucket has the same slot
-      slot = hashes[pair] >> slot_bits << value_bits_ | uint64_t{merges[pair].rank} << id_bits_ | merges[pair].result;
+      slot_of(pair, by) =
+          hashes[pair] >> slot_bits << value_bits_ | uint64_t{merges[pair].rank} << id_bits_ | merges[pair].result;
     }
     displacements_[bucket] = static_cast<uint32_t>(by);
   }

@@ -62,8 +62,8 @@ class MergeTable {
   Place PlaceOf(uint64_t hash) const {
     return {(hash & slot_mask_) ^ displacements_[hash >> bucket_shift_], hash >> slot_bits_ << value_bits_};
   }
-  // Makes the table with 2 ** slot_bits slots. Returns false if some bucket finds no room.
-  bool Fill(const std::vector<Merge>& merges, int slot_bits);
+  // Makes the table with 2 ** slot_bits slots. Returns false if some bucket finds no room within so many looks.
+  bool Fill(const std::vector<Merge>& merges, int slot_bits, uint64_t& looks);
 
   // Its rank is greater than each.
   static constexpr uint64_t kFree = ~uint64_t{0};
