@@ -5,10 +5,10 @@
     benchmarks/corpus/machine_texts.py TEXTS
     benchmarks/corpus/encode_peers.py TEXTS --directory WORK --rounds 3 --count 100
 
-It follows huggingface/tokbench: documents of 10 KiB, at most 100 of them with --count 100, loading does not count, ids are
-compared, and the main figure ("unseen") is of an encoder that has seen a sixth of the text and then gets the other five
-sixths for the first time, the median of them. Its own models, texts and gigatoken's crate are in no package index, so
-texts are this machine's, and gigatoken is its wheel.
+It follows huggingface/tokbench: documents of 10 KiB, at most 100 of them with --count 100, loading does not count, ids
+are compared, and the main figure ("unseen") is of an encoder that has seen a sixth of the text and then gets the other
+five sixths for the first time, the median of them. Its own models, texts and gigatoken's crate are in no package index,
+so texts are this machine's, and gigatoken is its wheel.
 The peers get all documents of a part in one call, which costs them no Python for each. "first" is a new encoder's first
 pass, and "again" one over text that it has seen. Tokenizers are trained on the texts' NAME.train.txt.
 

@@ -42,11 +42,12 @@ MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
   value_bits_ = id_bits_ + BitsOf(uint64_t{most_rank} + 1);
   pair_mask_ = id_bits_ < 32 ? (uint64_t{1} << 2 * id_bits_) - 1 : ~uint64_t{0};
   limit_ = (uint64_t{most_rank} + 1) << id_bits_;
-  const int least = BitsOf(merges.size() + merges.size() / 4);
-  uint64_t looks = kLooksPerSlot << least;
-  for (int slot_bits = least; slot_bits <= std::min(least + 2, 2 * id_bits_); ++slot_bits) {
+  // With a slot for each pair that there could be, the hash alone is perfect.
+  const int most = 2 * id_bits_, least = std::min(BitsOf(merges.size() + merges.size() / 4), most);
+  for (int slot_bits = least; slot_bits <= std::min(least + 2, most); ++slot_bits) {
     if (2 * id_bits_ - slot_bits + value_bits_ > 63) continue;
-    for (uint64_t i = 0; i < kHashes; ++i) {
+    uint64_t looks = kLooksPerSlot << slot_bits;
+    for (uint64_t i = 0; i < kHashes && looks > 0; ++i) {
       factor_ = (0xD1B54A32D192ED03u + i * 0x9E3779B97F4A7C16u) | 1;
       if (Fill(merges, slot_bits, looks)) return;
     }

@@ -52,6 +52,21 @@ TEST(MergeTable, Find_OneTokenBesideAllOthers_IsFound) {
   EXPECT_EQ(table.Find(8, 7), MergeTable::kNone);
 }
 
+TEST(MergeTable, Find_EveryPairMerges_IsFound) {
+  for (uint32_t most_id = 0; most_id < 40; ++most_id) {
+    Pairs pairs;
+    uint32_t rank = 0;
+    for (uint32_t left = 0; left <= most_id; ++left) {
+      for (uint32_t right = 0; right <= most_id; ++right) pairs[{left, right}] = {rank++, left};
+    }
+    const MergeTable table = TableOf(pairs, most_id);
+    ASSERT_FALSE(table.empty()) << most_id;
+    for (const auto& [pair, merge] : pairs) {
+      ASSERT_EQ(table.Find(pair.first, pair.second), uint64_t{merge.first} << table.id_bits() | merge.second);
+    }
+  }
+}
+
 TEST(MergeTable, Make_IdsTooLargeForASlot_IsEmpty) {
   EXPECT_TRUE(TableOf({{{1, 2}, {0, 3}}}, uint32_t{1} << 24).empty());
 }
