@@ -101,21 +101,22 @@ absl::Status Refused(const std::string& path, unsigned char error) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DescriptorSocket>> DescriptorSocket::Listen(const std::string& path, UserPolicy policy,
-                                                                           SocketOwner owner) {
+                                                                           SocketOwner owner, const Clock& clock) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, ListenOnUnixSocket(path, !policy.only_self()));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   return std::unique_ptr<DescriptorSocket>(
-      new DescriptorSocket(path, std::move(policy), std::move(owner), std::move(listener), std::move(wake)));
+      new DescriptorSocket(path, std::move(policy), std::move(owner), clock, std::move(listener), std::move(wake)));
 }
 
-DescriptorSocket::DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, UniqueFd listener,
-                                   UniqueFd wake)
+DescriptorSocket::DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, const Clock& clock,
+                                   UniqueFd listener, UniqueFd wake)
     : path_(std::move(path)),
       policy_(std::move(policy)),
       owner_(std::move(owner)),
+      clock_(clock),
       listener_(std::move(listener)),
       wake_(std::move(wake)),
-      acceptor_(Clock::Real()),
+      acceptor_(clock),
       thread_([this] { Serve(); }) {}
 
 DescriptorSocket::~DescriptorSocket() {
@@ -205,7 +206,7 @@ void DescriptorSocket::Serve() {
   std::vector<Connection> connections;
   absl::Time accept_from = absl::InfinitePast();
   while (true) {
-    absl::Time now = Clock::Real().SteadyNow();
+    absl::Time now = clock_.SteadyNow();
     // A listener is not polled while its connections cannot be accepted, because poll would return at once.
     const bool full = connections.size() >= kMaxConnections;
     const bool accepting = !full && now >= accept_from;
@@ -215,11 +216,12 @@ void DescriptorSocket::Serve() {
     if (!full && !accepting) timeout = static_cast<int>(absl::ToInt64Milliseconds(kAcceptPause));
     (void)poll(polled.data(), polled.size(), timeout);
     if (polled[0].revents != 0) return;
-    now = Clock::Real().SteadyNow();
+    now = clock_.SteadyNow();
     std::vector<Connection> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
       Connection& connection = connections[i];
-      bool keep = now < connection.deadline;
+      // What waits is read whatever the time: this thread may have stood still, not the peer.
+      bool keep = polled[i + 2].revents != 0 || now < connection.deadline;
       if (polled[i + 2].revents != 0) {
         ReceivedMessage got;
         const std::span<char> rest(reinterpret_cast<char*>(connection.request) + connection.received,

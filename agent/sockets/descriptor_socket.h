@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "agent/sockets/peer.h"
 #include "agent/staging/shared_memory.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
 #include "common/rpc/acceptor.h"
@@ -39,10 +40,11 @@ struct SocketOwner {
 // Thread-safe.
 class DescriptorSocket {
  public:
-  // Listens at `path` until the object is destroyed. `owner` is the answer to the id 0. FAILED_PRECONDITION
-  // (SOCKET_DIRECTORY): as ListenOnUnixSocket.
+  // Listens at `path` until the object is destroyed. `owner` is the answer to the id 0. The clock must outlive the
+  // object. FAILED_PRECONDITION (SOCKET_DIRECTORY): as ListenOnUnixSocket.
   static absl::StatusOr<std::unique_ptr<DescriptorSocket>> Listen(const std::string& path, UserPolicy policy,
-                                                                  SocketOwner owner);
+                                                                  SocketOwner owner,
+                                                                  const Clock& clock = Clock::Real());
   ~DescriptorSocket();
 
   // Offers memory and returns its id. If `read_only`, receivers can only read the memory, and it is sealed first
@@ -74,7 +76,8 @@ class DescriptorSocket {
     std::function<void(std::vector<UniqueFd>)> on_come;
   };
 
-  DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, UniqueFd listener, UniqueFd wake);
+  DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, const Clock& clock, UniqueFd listener,
+                   UniqueFd wake);
   void Serve();
   // `descriptors`: those that came with the request.
   void Answer(int connection, uint64_t id, std::vector<UniqueFd> descriptors);
@@ -84,6 +87,7 @@ class DescriptorSocket {
   const std::string path_;
   const UserPolicy policy_;
   const SocketOwner owner_;
+  const Clock& clock_;
   const UniqueFd listener_;
   const UniqueFd wake_;  // an eventfd: written once, to end
   Acceptor acceptor_;    // used by the socket's thread only

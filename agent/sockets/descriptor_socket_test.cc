@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/fake_clock.h"
 #include "common/base/random_id.h"
 #include "common/file/descriptor_message.h"
 #include "common/resources/testing/no_descriptors.h"
@@ -38,7 +40,7 @@ class DescriptorSocketTest : public testing::Test {
   }
 
   std::unique_ptr<DescriptorSocket> Listen(SocketOwner owner) {
-    auto socket = DescriptorSocket::Listen(path_, UserPolicy(), std::move(owner));
+    auto socket = DescriptorSocket::Listen(path_, UserPolicy(), std::move(owner), clock_);
     EXPECT_TRUE(socket.ok()) << socket.status();
     return *std::move(socket);
   }
@@ -68,6 +70,7 @@ class DescriptorSocketTest : public testing::Test {
   }
 
   std::string directory_, path_;
+  FakeClock clock_;
   std::unique_ptr<DescriptorSocket> socket_;
 };
 
@@ -162,6 +165,33 @@ TEST_F(DescriptorSocketTest, Serve_ARequestInTwoParts_IsAnswered) {
   ASSERT_EQ(send(connection.get(), request.data(), 3, MSG_NOSIGNAL), 3);
   ASSERT_TRUE(AskSocketOwner(path_, geteuid()).ok()) << "the first part has been read by now, or soon will be";
   ASSERT_EQ(send(connection.get(), request.data() + 3, 5, MSG_NOSIGNAL), 5);
+  unsigned char answer = 0;
+  ASSERT_EQ(recv(connection.get(), &answer, 1, 0), 1);
+  EXPECT_EQ(answer, ENOENT);
+}
+
+TEST_F(DescriptorSocketTest, Serve_ASilentConnection_IsClosedInTheEnd) {
+  const UniqueFd connection = Connect();
+  ASSERT_TRUE(AskSocketOwner(path_, geteuid()).ok()) << "the connection before has been accepted by now";
+  clock_.Advance(absl::Minutes(1));
+  char byte = 0;
+  EXPECT_EQ(recv(connection.get(), &byte, 1, 0), 0);
+}
+
+TEST_F(DescriptorSocketTest, Serve_ARequestThatCameWhileTheThreadStoodStill_IsAnswered) {
+  const UniqueFd stopper = Connect(), connection = Connect();
+  ASSERT_TRUE(AskSocketOwner(path_, geteuid()).ok()) << "the connections before have been accepted by now";
+  std::promise<void> stands, goes_on;
+  const uint64_t id = socket_->Await(0, [&](const std::vector<UniqueFd>&) {
+    stands.set_value();
+    goes_on.get_future().wait();
+  });
+  ASSERT_EQ(send(stopper.get(), &id, sizeof(id), MSG_NOSIGNAL), 8);
+  stands.get_future().wait();
+  clock_.Advance(absl::Minutes(1));
+  const std::string request(8, '\xee');  // an id that was not offered
+  ASSERT_EQ(send(connection.get(), request.data(), 8, MSG_NOSIGNAL), 8);
+  goes_on.set_value();
   unsigned char answer = 0;
   ASSERT_EQ(recv(connection.get(), &answer, 1, 0), 1);
   EXPECT_EQ(answer, ENOENT);

@@ -50,7 +50,6 @@ std::string RunReshard(const Model& model, uint64_t seed, const std::function<vo
     if (part.incoming_shards_size() + part.outgoing_shards_size() > 0) return "a reshard moves shards to lend them";
     slabs.push_back(SlabOf(part, sources[r]));
   }
-  uint64_t copied = 0;
   std::vector<std::vector<uint8_t>> taken(slabs.size());
   for (size_t r = 0; r < slabs.size(); ++r) taken[r].resize(slabs[r].size());
   const size_t world = std::max(sources.size(), wanted.size());
@@ -83,7 +82,6 @@ std::string RunReshard(const Model& model, uint64_t seed, const std::function<vo
         std::memcpy(to.data() + b, from.data() + a, copy.element_bytes());
         std::fill_n(taken[copy.source_rank()].begin() + static_cast<std::ptrdiff_t>(a), copy.element_bytes(),
                     uint8_t{1});
-        copied += copy.element_bytes();
         int d = copy.extents_size();
         while (d > 0 && ++index[static_cast<size_t>(d - 1)] == copy.extents(d - 1)) index[static_cast<size_t>(--d)] = 0;
         if (d == 0) break;
