@@ -179,6 +179,7 @@ absl::Status RunPack(const CommandContext& context, const Arguments& given) {
     const ProgressLine line([&] { return shared.Describe(absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start)); });
     CAIRN_ASSIGN_OR_RETURN(report, corpus::PackCorpus(options));
   }
+  replacement.WorkIsDone();
   Print(context, options, *report);
   return absl::OkStatus();
 }

@@ -38,14 +38,15 @@ absl::Status NoDirectory(std::string_view path) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// Says that the directory of `path` is missing, and how to make it.
 absl::Status MissingDirectory(std::string_view path) {
   const std::string directory = DirectoryOf(std::string(path));
   return MakeError(
       Reason::kStorageError, absl::StrCat("create ", std::string(path), ": there is no directory ", directory),
       {{"file", std::string(path)}, {"next", absl::StrCat("Make it first: mkdir -p ", ForShell(directory))}});
 }
+
+}  // namespace
 
 absl::Status OutputError(std::string_view action, std::string_view path, int error) {
   if (action == "create" && (error == ENOENT || error == ENOTDIR || error == EEXIST)) {

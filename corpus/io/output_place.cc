@@ -147,17 +147,6 @@ absl::Status CheckIsNoInput(const std::string& output, const std::string& input)
                    {{"file", output}, {"next", "Give the output another name."}});
 }
 
-absl::Status MakeDirectoryOf(const std::string& path) {
-  if (StoresOf(path) != nullptr) return absl::OkStatus();
-  const std::string directory = DirectoryOf(path);
-  std::error_code error;
-  // An address that is written wrong is no name that somebody wants a directory to have.
-  if (path.find("://") != std::string::npos && !std::filesystem::exists(directory, error))
-    return MissingDirectory(path);
-  std::filesystem::create_directories(directory, error);
-  return error ? OutputError("create", directory, error.value()) : absl::OkStatus();
-}
-
 std::string ScratchDirectoryFor(const std::string& path) {
   const auto place = FindOutputPlace(path);
   if (place.ok() && !place->stream && !place->object) return DirectoryOf(place->path);
