@@ -48,13 +48,15 @@ struct EncodeArguments {
 };
 
 absl::Status Encode(const EncodeArguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(arguments.output, arguments.input));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> input, ExpandInputs({arguments.input}));
   if (input.size() > 1) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat(arguments.input, " means ", input.size(), " files, but one is encoded"),
                      {{"next", "Name one file."}});
   }
+  std::vector<std::string> read_files = FilesOfTokenizer(arguments.tokenizer);
+  read_files.insert(read_files.end(), {input.front(), arguments.merges});
+  CAIRN_RETURN_IF_ERROR(CheckAreNoInputs({arguments.output}, read_files));
   corpus::EncodeLinesOptions options;
   CAIRN_ASSIGN_OR_RETURN(options.lines, ReadTextArguments(arguments.text, input));
   CAIRN_ASSIGN_OR_RETURN(

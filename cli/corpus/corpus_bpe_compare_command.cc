@@ -86,6 +86,10 @@ absl::StatusOr<std::vector<std::string>> LongestTokens(const std::string& tokeni
 
 absl::Status Compare(const CompareArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<corpus::NamedText> texts, TextsOf(arguments));
+  for (const corpus::NamedText& text : texts) CAIRN_RETURN_IF_ERROR(CheckAreNoInputs({arguments.html}, text.files));
+  for (const std::string& tokenizer : arguments.tokenizers) {
+    CAIRN_RETURN_IF_ERROR(CheckAreNoInputs({arguments.html}, FilesOfTokenizer(tokenizer)));
+  }
   ReplacementNote replacement(arguments.html.empty() ? std::vector<std::string>()
                                                      : std::vector<std::string>{arguments.html});
   const std::atomic<bool>& interrupted = InterruptFlag();

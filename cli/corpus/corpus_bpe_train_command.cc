@@ -18,6 +18,7 @@
 #include "cli/base/terminal.h"
 #include "cli/corpus/corpus_error.h"
 #include "cli/corpus/engine_run.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/note.h"
 #include "cli/corpus/train_flags.h"
 #include "cli/corpus/train_on_engine.h"
@@ -112,6 +113,7 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
     outputs.push_back(absl::StrCat(arguments.output, "/", name));
   }
   if (arguments.skip_bad_lines) outputs.push_back(BadLinesLog(arguments));
+  CAIRN_RETURN_IF_ERROR(CheckAreNoInputs(outputs, AllInputs(options)));
   ReplacementNote replacement(outputs);
   NoteUnevenGroups(options);
   options.stop = &interrupted;

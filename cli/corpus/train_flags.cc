@@ -1,7 +1,9 @@
 #include "cli/corpus/train_flags.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -93,6 +95,7 @@ std::vector<std::string> AllInputs(const corpus::TrainOptions& options) {
 }
 
 absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(Refuse(arguments.output.empty(), "--output is empty", "Name a directory."));
   if (const corpus::ObjectStores* const stores = corpus::StoresOf(arguments.output)) {
     CAIRN_RETURN_IF_ERROR(stores->NameOf(arguments.output).status());
   }
@@ -152,9 +155,13 @@ absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& ar
     corpus::RemoveLeftDirectories(parent, prefix);
     options.work_directory = absl::StrCat(parent, "/", prefix, corpus::FreshHiddenToken());
   }
-  CAIRN_RETURN_IF_ERROR(Refuse(options.resume && std::count(inputs.begin(), inputs.end(), "-") > 0,
-                               "--resume cannot read standard input again; give a file",
-                               "Write the input to a file and give that, or leave --resume out."));
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    const bool once = corpus::StoresOf(input) == nullptr && !std::filesystem::is_regular_file(input, error);
+    CAIRN_RETURN_IF_ERROR(Refuse(options.resume && once,
+                                 absl::StrCat("--resume needs inputs that can be read again; ", input, " is a pipe"),
+                                 "Write it to a file and give that, or leave --resume out."));
+  }
   CAIRN_RETURN_IF_ERROR(corpus::CheckTraining(options));
   if (arguments.engine.part.empty()) CAIRN_RETURN_IF_ERROR(CheckConfigIsOurs(arguments));
   return options;

@@ -52,7 +52,11 @@ absl::Status OutputError(std::string_view action, std::string_view path, int err
   if (action == "create" && (error == ENOENT || error == ENOTDIR || error == EEXIST)) {
     if (absl::Status no_directory = NoDirectory(path); !no_directory.ok()) return no_directory;
   }
-  if (error == ENOENT && action == "create") return MissingDirectory(path);
+  std::error_code unknown;
+  if (error == ENOENT && action == "create" &&
+      !std::filesystem::is_directory(DirectoryOf(std::string(path)), unknown)) {
+    return MissingDirectory(path);
+  }
   if (error == ENOSPC || error == EDQUOT) {
     // The usual advice is about checkpoints.
     return WithMetadata(ErrnoError(error, action, path),

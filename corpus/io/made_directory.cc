@@ -61,7 +61,7 @@ absl::StatusOr<MadeDirectory> MadeDirectory::Of(const std::string& path) {
                                             "path, make the directory first: mkdir -p ",
                                             ForShell(name))}});
   }
-  if (const int error = Make(name, directory.made_); error != 0) return OutputError("create", name, error);
+  if (const int error = Make(name, directory.made_); error != 0) return OutputError("create", path, error);
   return directory;
 }
 

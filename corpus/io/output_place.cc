@@ -78,7 +78,7 @@ absl::StatusOr<OutputPlace> FindOutputPlace(const std::string& path) {
   struct stat found = {};
   for (int links = 0;; ++links) {
     if (lstat(place.c_str(), &found) != 0) {
-      if (errno != ENOENT) return OutputError("look at", place, errno);
+      if (errno != ENOENT) return OutputError(errno == ENOTDIR ? "create" : "look at", place, errno);
       return OutputPlace{.path = place};
     }
     if (!S_ISLNK(found.st_mode)) break;

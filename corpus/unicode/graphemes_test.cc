@@ -50,7 +50,8 @@ TEST(Graphemes, GraphemeEnd_RandomTextOfOldCharacters_AgreesWithIcu) {
   std::vector<char32_t> known;
   for (char32_t c = 1; c < 0x110000; ++c) {
     const auto value = u_getIntPropertyValue(static_cast<UChar32>(c), UCHAR_GRAPHEME_CLUSTER_BREAK);
-    const bool plain = value == U_GCB_OTHER && !u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_EXTENDED_PICTOGRAPHIC);
+    const bool plain =
+        value == U_GCB_OTHER && !u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_EXTENDED_PICTOGRAPHIC);
     if (plain && (c % 61 != 0 || (c >= 0x900 && c < 0x2000) || c >= 0xA000)) continue;
     if ((c >= 0xD800 && c < 0xE000) || c == 0x11A3A || value == U_GCB_REGIONAL_INDICATOR) continue;
     UVersionInfo age;

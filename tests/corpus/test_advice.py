@@ -199,6 +199,67 @@ def test_what_fails_leaves_no_directory(inputs, name):
     assert set(inputs.rglob("*")) == before
 
 
+LOSING = {
+    "a tokenizer": (("bpe", "encode", "text", "--tokenizer", "tokenizer", "--output", "tokenizer/tokenizer.json"),
+                    "tokenizer/tokenizer.json"),
+    "a page": (("bpe", "compare", "tokenizer", "--text", "a=text", "--html", "text"), "text"),
+    "a page on a tokenizer": (("bpe", "compare", "tokenizer", "--text", "a=text", "--html", "tokenizer/vocab.json"),
+                              "tokenizer/vocab.json"),
+    "train": (("bpe", "train", "here/merges.txt", "--vocab-size", 300, "--output", "here"), "here/merges.txt"),
+    "preprocess": (("preprocess", "--input", "out_text_document.bin", "--tokenizer-type", "NullTokenizer",
+                    "--vocab-size", 9, "--output-prefix", "out"), "out_text_document.bin"),
+    "pack": (("pack", "--input", "out_metadata.json", "--tokenizer-model", "tokenizer", "--pack-size", 9,
+              "--output-prefix", "out"), "out_metadata.json"),
+}
+
+
+@pytest.mark.parametrize("name", LOSING)
+def test_what_a_command_reads_is_no_output(inputs, name):
+    for path in ("here/merges.txt", "out_text_document.bin", "out_metadata.json"):
+        pathlib.Path(path).parent.mkdir(exist_ok=True)
+        pathlib.Path(path).write_text('{"text": "1 2"}\n')
+    command, path = LOSING[name]
+    before = pathlib.Path(path).read_bytes()
+    done = corpus(*command, expect=1)
+    assert f"{path}: it is the input, which would be lost" in done.stderr, done.stderr
+    assert pathlib.Path(path).read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [
+    ("bpe", "train", "text", "--vocab-size", 300, "--output", ""), ("mds", "pairs/data", "--output", ""),
+    (*WRITING["cache"], ""), ("shuffle", "", "--output", "o"), ("bpe", "encode", "", "--tokenizer", "tokenizer")])
+def test_an_empty_name_is_refused(inputs, command):
+    done = corpus(*command, expect=1)
+    assert "is empty" in done.stderr and "next: " in done.stderr, done.stderr
+
+
+def test_a_file_in_place_of_a_directory_is_named(inputs):
+    for command in (("bpe", "train", "text", "--vocab-size", 300, "--output", "text"),
+                    ("mds", "pairs/data", "--output", "text"), ("shuffle", "text.jsonl", "--output", "text/out")):
+        assert ": text is no directory" in corpus(*command, expect=1).stderr
+
+
+def test_what_can_be_read_once_is_neither_resumed_nor_read_twice(made):
+    os.mkfifo("pipe")
+    for name in ("pipe", "-", "/dev/stdin"):
+        done = corpus("bpe", "train", name, "--vocab-size", 300, "--output", "o", "--resume", expect=1,
+                      stdin=subprocess.DEVNULL)
+        assert f"can be read again; {name} is a pipe" in done.stderr, done.stderr
+    done = corpus("shuffle", "pipe", "./pipe", "--output", "o", expect=1)
+    assert "./pipe is given twice, but can be read only once" in done.stderr, done.stderr
+
+
+def test_a_byte_order_mark_is_named(inputs):
+    pathlib.Path("bom.jsonl").write_text('\ufeff{"text": "a"}\n')
+    done = corpus("bpe", "encode", "bom.jsonl", "--tokenizer", "tokenizer", expect=1)
+    assert "bom.jsonl: line 1: the line begins with a byte order mark" in done.stderr, done.stderr
+
+
+def test_a_pair_may_be_named_by_one_of_its_files(inputs):
+    for end in (".bin", ".idx"):
+        assert "1 samples" in corpus("mds", f"pairs/data{end}", "--output", f"mds{end}").stdout
+
+
 # ---- bpe train
 
 
