@@ -25,6 +25,7 @@
 #include "common/status/status.h"
 #include "corpus/bpe/encode_lines.h"
 #include "corpus/io/files_below.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
 #include "corpus/pipeline/load_tokenizer.h"
@@ -47,13 +48,15 @@ struct EncodeArguments {
 };
 
 absl::Status Encode(const EncodeArguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(arguments.output, arguments.input));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> input, ExpandInputs({arguments.input}));
   if (input.size() > 1) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat(arguments.input, " means ", input.size(), " files, but one is encoded"),
                      {{"next", "Name one file."}});
   }
+  std::vector<std::string> read_files = FilesOfTokenizer(arguments.tokenizer);
+  read_files.insert(read_files.end(), {input.front(), arguments.merges});
+  CAIRN_RETURN_IF_ERROR(CheckAreNoInputs({arguments.output}, read_files));
   corpus::EncodeLinesOptions options;
   CAIRN_ASSIGN_OR_RETURN(options.lines, ReadTextArguments(arguments.text, input));
   CAIRN_ASSIGN_OR_RETURN(
@@ -70,7 +73,10 @@ absl::Status Encode(const EncodeArguments& arguments) {
   place.stream = true;
   place.stop = &interrupted;
   CAIRN_ASSIGN_OR_RETURN(const corpus::OutputPlace found, corpus::FindOutputPlace(out));
-  if (!found.stream) CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(found.path));
+  corpus::MadeDirectory directory;
+  if (!found.stream) {
+    CAIRN_ASSIGN_OR_RETURN(directory, corpus::MadeDirectory::Of(found.path));
+  }
   CAIRN_ASSIGN_OR_RETURN(const auto output, corpus::OutputFile::Create(out, place));
   options.stop = &interrupted;
   std::atomic<uint64_t> read = 0;
@@ -91,7 +97,9 @@ absl::Status Encode(const EncodeArguments& arguments) {
     }
     CAIRN_RETURN_IF_ERROR(corpus::EncodeLines(*tokenizer, options).status());
   }
-  return output->Commit();
+  CAIRN_RETURN_IF_ERROR(output->Commit());
+  replacement.WorkIsDone();
+  return absl::OkStatus();
 }
 
 void AddEncode(Command bpe, CommandContext& context) {

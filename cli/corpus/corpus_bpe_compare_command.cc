@@ -26,6 +26,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/files_below.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
 #include "corpus/pipeline/load_tokenizer.h"
@@ -85,12 +86,18 @@ absl::StatusOr<std::vector<std::string>> LongestTokens(const std::string& tokeni
 
 absl::Status Compare(const CompareArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<corpus::NamedText> texts, TextsOf(arguments));
+  for (const corpus::NamedText& text : texts) CAIRN_RETURN_IF_ERROR(CheckAreNoInputs({arguments.html}, text.files));
+  for (const std::string& tokenizer : arguments.tokenizers) {
+    CAIRN_RETURN_IF_ERROR(CheckAreNoInputs({arguments.html}, FilesOfTokenizer(tokenizer)));
+  }
   ReplacementNote replacement(arguments.html.empty() ? std::vector<std::string>()
                                                      : std::vector<std::string>{arguments.html});
+  const std::atomic<bool>& interrupted = InterruptFlag();
+  corpus::MadeDirectory directory;
   std::unique_ptr<corpus::OutputFile> page;
   if (!arguments.html.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const corpus::OutputPlace place, corpus::FindReplaceable(arguments.html));
-    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(place.path));
+    CAIRN_ASSIGN_OR_RETURN(directory, corpus::MadeDirectory::Of(place.path));
     CAIRN_ASSIGN_OR_RETURN(page, corpus::OutputFile::Create(arguments.html, {.direct = false}));
   }
   uint64_t total = 0;
@@ -99,7 +106,6 @@ absl::Status Compare(const CompareArguments& arguments, const CommandContext& co
     comparison.texts.push_back(text.name);
     total += corpus::BytesOf(text.files) * arguments.tokenizers.size();
   }
-  const std::atomic<bool>& interrupted = InterruptFlag();
   std::atomic<uint64_t> done = 0, read = 0;
   corpus::MeasureOptions options = {.threads = arguments.threads, .stop = &interrupted};
   options.progress = [&](uint64_t bytes) {
@@ -130,6 +136,7 @@ absl::Status Compare(const CompareArguments& arguments, const CommandContext& co
     CAIRN_RETURN_IF_ERROR(page->Append(ComparisonPage(comparison)));
     CAIRN_RETURN_IF_ERROR(page->Finish());
     CAIRN_RETURN_IF_ERROR(page->Commit());
+    replacement.WorkIsDone();
   }
   absl::PrintF("%s", context.json() ? JsonText(ComparisonJson(comparison)) + "\n" : ComparisonTables(comparison));
   return absl::OkStatus();

@@ -18,6 +18,7 @@
 #include "cli/base/terminal.h"
 #include "cli/corpus/corpus_error.h"
 #include "cli/corpus/engine_run.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/note.h"
 #include "cli/corpus/train_flags.h"
 #include "cli/corpus/train_on_engine.h"
@@ -30,9 +31,8 @@
 #include "corpus/io/bad_lines.h"
 #include "corpus/io/files_below.h"
 #include "corpus/io/input_part.h"
-#include "corpus/io/object_stores.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/output_file.h"
-#include "corpus/io/output_place.h"
 
 namespace cairn::cli {
 namespace {
@@ -78,11 +78,12 @@ void NoteUnevenGroups(const corpus::TrainOptions& options) {
 // Counts the words of one part, and writes them to --output.
 absl::Status TrainPart(const TrainArguments& arguments, corpus::TrainOptions options, const Pretokenizer& pretokenizer,
                        const CommandContext& context) {
+  options.stop = &InterruptFlag();
+  CAIRN_ASSIGN_OR_RETURN(const auto directory, corpus::MadeDirectory::Of(arguments.output));
   CAIRN_ASSIGN_OR_RETURN(const corpus::InputPart part, corpus::ParsePart(arguments.engine.part));
   CAIRN_ASSIGN_OR_RETURN(corpus::PartOfInputs found, corpus::FindPart(corpus::PathsOf(options.inputs), part,
                                                                       CutsForCounting(options, pretokenizer)));
   options.inputs = std::move(found.pieces);
-  options.stop = &InterruptFlag();
   CAIRN_ASSIGN_OR_RETURN(const corpus::CountedPart counted, CountPart(options, pretokenizer, arguments.output));
   if (context.json()) {
     const nlohmann::ordered_json json = {{"counts", counted.run.path},
@@ -102,23 +103,22 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ReadTrainArguments(arguments));
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
   if (!arguments.engine.part.empty()) return TrainPart(arguments, std::move(options), pretokenizer, context);
-  if (corpus::StoresOf(arguments.output) != nullptr) {
-    // The work may take hours, and only then something is written there.
-    CAIRN_RETURN_IF_ERROR(corpus::OutputFile::Create(TokenizerJson(arguments), {}).status());
-  }
+  const std::atomic<bool>& interrupted = InterruptFlag();
+  // The work may take hours, and only then something is written there.
+  CAIRN_ASSIGN_OR_RETURN(const auto directory, corpus::MadeDirectory::Of(TokenizerJson(arguments)));
+  CAIRN_RETURN_IF_ERROR(corpus::OutputFile::Create(TokenizerJson(arguments), {}).status());
   std::vector<std::string> outputs;
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "tokenizer.tiktoken"}) {
     outputs.push_back(absl::StrCat(arguments.output, "/", name));
   }
   if (arguments.skip_bad_lines) outputs.push_back(BadLinesLog(arguments));
+  CAIRN_RETURN_IF_ERROR(CheckAreNoInputs(outputs, AllInputs(options)));
   ReplacementNote replacement(outputs);
   NoteUnevenGroups(options);
-  const std::atomic<bool>& interrupted = InterruptFlag();
   options.stop = &interrupted;
   std::unique_ptr<corpus::OutputFile> bad_lines;
   if (arguments.skip_bad_lines) {
-    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(BadLinesLog(arguments)));
     CAIRN_ASSIGN_OR_RETURN(bad_lines, corpus::OutputFile::Create(BadLinesLog(arguments), {}));
     options.bad_lines = [&](const std::string& input, const corpus::BadLines& bad) {
       return bad.Write(input, *bad_lines);
@@ -148,6 +148,7 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   if (bad_lines != nullptr) CAIRN_RETURN_IF_ERROR(bad_lines->Finish());
   CAIRN_RETURN_IF_ERROR(corpus::WriteVocabulary(summary.vocabulary, arguments.output));
   if (bad_lines != nullptr) CAIRN_RETURN_IF_ERROR(bad_lines->Commit());
+  replacement.WorkIsDone();
   const double seconds = SecondsSince(start);
   const auto& vocabulary = summary.vocabulary;
   const auto specials = std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),

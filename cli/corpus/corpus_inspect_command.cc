@@ -5,23 +5,17 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/base/terminal.h"
 #include "cli/corpus/corpus_error.h"
+#include "cli/corpus/input_files.h"
 #include "common/process/quantity.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_reader.h"
 
 namespace cairn::cli {
 namespace {
-
-// A person's shell completes the name to that of one of the two files.
-std::string PrefixOf(std::string name) {
-  if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".idx")) name.resize(name.size() - 4);
-  return name;
-}
 
 nlohmann::ordered_json Describe(const corpus::IndexedReader& reader) {
   return {{"prefix", reader.prefix()},
@@ -74,7 +68,7 @@ void AddOne(Command corpus, CommandContext& context, const std::string& name, co
   command.Footer(absl::StrCat("Example:\n  cairn corpus ", name, " corpus_text_document"));
   command.Action([prefix, run, &context] {
     RunCorpusCommand(context, [&]() -> absl::Status {
-      CAIRN_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, run(PrefixOf(*prefix)));
+      CAIRN_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, run(PrefixOfPair(*prefix)));
       Print(context, json);
       return absl::OkStatus();
     });

@@ -10,7 +10,9 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/corpus/corpus_error.h"
+#include "cli/corpus/input_files.h"
 #include "common/base/clock.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/indexed/mds_export.h"
@@ -25,11 +27,15 @@ struct Arguments {
 };
 
 absl::StatusOr<corpus::MdsReport> Export(const Arguments& given) {
-  corpus::MdsExportOptions options = {.prefix = given.prefix, .directory = given.output, .stop = &InterruptFlag()};
+  if (given.output.empty()) {
+    return MakeError(Reason::kBadRequest, "--output is empty", {{"next", "Name a directory."}});
+  }
+  const std::string prefix = PrefixOfPair(given.prefix);
+  corpus::MdsExportOptions options = {.prefix = prefix, .directory = given.output, .stop = &InterruptFlag()};
   if (given.sequence_length > 0) options.sequence_length = given.sequence_length;
   std::atomic<uint64_t> done{0};
   options.bytes_done = &done;
-  const uint64_t total = corpus::BytesOf({corpus::BinPath(given.prefix)});
+  const uint64_t total = corpus::BytesOf({corpus::BinPath(prefix)});
   const absl::Time start = Clock::Real().SteadyNow();
   const ProgressLine line([&] {
     return DescribeProgress("writing", done, total, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start));

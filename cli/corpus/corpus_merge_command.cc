@@ -70,6 +70,13 @@ absl::Status CopyPart(const Arguments& arguments) {
 
 absl::StatusOr<corpus::MergeReport> Merge(const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const auto prefixes, corpus::ListIndexed(arguments.input));
+  if (prefixes.empty()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("there is no .bin/.idx pair in ", arguments.input),
+                     {{"file", arguments.input},
+                      {"next",
+                       "Name the directory in which the pairs are; it is not looked "
+                       "below."}});
+  }
   ReplacementNote replacement({corpus::BinPath(arguments.output_prefix), corpus::IdxPath(arguments.output_prefix)});
   absl::StatusOr<corpus::MergeReport> report;
   if (!arguments.engine.engine.empty()) {

@@ -16,6 +16,7 @@
 #include "cli/base/interrupt.h"
 #include "cli/base/progress_line.h"
 #include "cli/corpus/corpus_error.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/line_input.h"
 #include "cli/corpus/note.h"
 #include "common/base/clock.h"
@@ -163,6 +164,7 @@ absl::Status RunPack(const CommandContext& context, const Arguments& given) {
   std::vector<std::string> outputs = {corpus::PackedPath(given.output_prefix),
                                       corpus::PackMetadataPath(given.output_prefix)};
   if (options.skip_bad_lines) outputs.push_back(corpus::PackBadLinesPath(given.output_prefix));
+  CAIRN_RETURN_IF_ERROR(CheckAreNoInputs(outputs, options.inputs));
   ReplacementNote replacement(outputs);
   SharedProgress shared;
   shared.file_bytes_total = corpus::BytesOf(options.inputs);
@@ -179,6 +181,7 @@ absl::Status RunPack(const CommandContext& context, const Arguments& given) {
     const ProgressLine line([&] { return shared.Describe(absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start)); });
     CAIRN_ASSIGN_OR_RETURN(report, corpus::PackCorpus(options));
   }
+  replacement.WorkIsDone();
   Print(context, options, *report);
   return absl::OkStatus();
 }

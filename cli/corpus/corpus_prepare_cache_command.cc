@@ -88,6 +88,9 @@ absl::Status FillSamples(const Arguments& given, corpus::CacheOptions& options) 
 }
 
 absl::StatusOr<corpus::CacheOptions> ToOptions(const Arguments& given) {
+  if (given.cache_path.empty()) {
+    return MakeError(Reason::kBadRequest, "--data-cache-path is empty", {{"next", "Name a directory."}});
+  }
   corpus::CacheOptions options;
   const std::vector<std::string>* const own[] = {&given.train_data_path, &given.valid_data_path, &given.test_data_path};
   if (!given.data_path.empty()) {

@@ -17,6 +17,7 @@
 #include "cli/base/progress_line.h"
 #include "cli/corpus/corpus_error.h"
 #include "cli/corpus/engine_run.h"
+#include "cli/corpus/input_files.h"
 #include "cli/corpus/line_input.h"
 #include "cli/corpus/note.h"
 #include "cli/corpus/preprocess_on_engine.h"
@@ -183,6 +184,7 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
     outputs.push_back(corpus::IdxPath(prefix));
   }
   if (options.skip_bad_lines) outputs.push_back(corpus::BadLinesPath(options));
+  CAIRN_RETURN_IF_ERROR(CheckAreNoInputs(outputs, files));
   ReplacementNote replacement(outputs);
   options.interrupted = &InterruptFlag();
   SharedProgress shared;

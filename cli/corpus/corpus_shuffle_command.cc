@@ -28,6 +28,7 @@
 #include "corpus/io/output_compression.h"
 #include "corpus/io/output_place.h"
 #include "corpus/shuffle/shuffle.h"
+#include "corpus/shuffle/shuffle_output.h"
 #include "corpus/shuffle/shuffle_parts.h"
 
 namespace cairn::cli {
@@ -213,8 +214,10 @@ absl::Status Run(const Arguments& arguments, CommandContext& context) {
     absl::PrintF("%s\n", JsonText(scattered));
     return absl::OkStatus();
   }
-  ReplacementNote replacement(options->at.has_value() ? std::vector<std::string>()
-                                                      : std::vector<std::string>{options->output});
+  const bool splits = options->Splits();
+  std::vector<std::string> outputs;
+  if (!options->at.has_value()) outputs = {splits ? corpus::PartPath(options->output, 0) : options->output};
+  ReplacementNote replacement(outputs, splits ? " and the parts behind it" : "");
   options->begins = [&] { replacement.WorkHasBegun(); };
   options->found = [](const corpus::ShuffleResumption& found) { PrintNote(Describe(found)); };
   corpus::ShuffleProgress progress;

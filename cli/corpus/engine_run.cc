@@ -25,7 +25,6 @@
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/input_part.h"
 #include "corpus/io/object_stores.h"
-#include "corpus/io/output_place.h"
 
 namespace cairn::cli {
 namespace {
@@ -86,7 +85,7 @@ absl::StatusOr<std::unique_ptr<EngineRun>> EngineRun::Start(const EngineArgument
   const std::string directory = absl::StrCat(parent, "/", prefix, corpus::FreshHiddenToken());
   std::unique_ptr<EngineRun> run(new EngineRun(arguments, directory));
   if (corpus::StoresOf(directory) == nullptr) {
-    CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(directory));
+    CAIRN_ASSIGN_OR_RETURN(run->made_, corpus::MadeDirectory::Of(directory));
     corpus::RemoveLeftDirectories(parent, prefix);
     if (mkdir(directory.c_str(), 0777) != 0) return corpus::OutputError("create", directory, errno);
     run->held_ = UniqueFd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

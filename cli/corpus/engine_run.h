@@ -14,6 +14,7 @@
 #include "cli/base/command.h"
 #include "common/file/unique_fd.h"
 #include "corpus/engine/engine_session.h"
+#include "corpus/io/made_directory.h"
 
 namespace cairn::cli {
 
@@ -62,6 +63,7 @@ class EngineRun {
 
   const EngineArguments arguments_;
   const std::string directory_;
+  corpus::MadeDirectory made_;
   UniqueFd held_;  // so others see that it is not one that was left
   std::unique_ptr<corpus::EngineSession> session_;
 };

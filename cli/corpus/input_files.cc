@@ -12,12 +12,17 @@
 #include "corpus/io/files_below.h"
 #include "corpus/io/object_inputs.h"
 #include "corpus/io/object_stores.h"
+#include "corpus/io/output_place.h"
 
 namespace cairn::cli {
 
 absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
+    if (input.empty()) {
+      return MakeError(Reason::kInputUnreadable, "the name of an input is empty",
+                       {{"next", "Name a file; a variable of the shell may not be set."}});
+    }
     if (corpus::ObjectStores* const stores = corpus::StoresOf(input)) {
       CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> objects, corpus::FindObjects(*stores, input));
       files.insert(files.end(), objects.begin(), objects.end());
@@ -56,12 +61,34 @@ absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::str
   return files;
 }
 
+absl::Status CheckAreNoInputs(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs) {
+  for (const std::string& output : outputs) {
+    for (const std::string& input : inputs) CAIRN_RETURN_IF_ERROR(corpus::CheckIsNoInput(output, input));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> FilesOfTokenizer(const std::string& tokenizer) {
+  std::vector<std::string> files = {tokenizer};
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "tokenizer.tiktoken"}) {
+    files.push_back(absl::StrCat(tokenizer, "/", name));
+  }
+  return files;
+}
+
+std::string PrefixOfPair(std::string name) {
+  if (name.ends_with(".bin") || name.ends_with(".idx")) name.resize(name.size() - 4);
+  return name;
+}
+
 absl::StatusOr<std::pair<std::string, std::string>> NameAndValue(const std::string& flag, const std::string& text) {
   const size_t equals = text.find('=');
   if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) {
     return std::pair(text.substr(0, equals), text.substr(equals + 1));
   }
-  return MakeError(Reason::kBadRequest, absl::StrCat(flag, " ", text, " has not the form NAME=VALUE"), {});
+  return MakeError(Reason::kBadRequest, absl::StrCat(flag, " ", text, " has not the form NAME=VALUE"),
+                   {{"next", absl::StrCat("Write it as ", flag, " NAME=VALUE.")}});
 }
 
 }  // namespace cairn::cli

@@ -19,7 +19,7 @@ void PrintNote(const std::string& text) {
                Coloured(stderr, Colour::kDim, "note:").c_str(), text.c_str());
 }
 
-ReplacementNote::ReplacementNote(const std::vector<std::string>& paths) {
+ReplacementNote::ReplacementNote(const std::vector<std::string>& paths, const std::string& others) {
   std::vector<std::string> replaced;
   for (const std::string& path : paths) {
     const auto place = corpus::FindOutputPlace(path);
@@ -29,7 +29,7 @@ ReplacementNote::ReplacementNote(const std::vector<std::string>& paths) {
                                       : std::filesystem::is_regular_file(place->path, error);
     if (stands) replaced.push_back(ForTerminal(path));
   }
-  replaced_ = absl::StrJoin(replaced, ", ");
+  if (!replaced.empty()) replaced_ = absl::StrCat(absl::StrJoin(replaced, ", "), others);
 }
 
 void ReplacementNote::Tell(const std::string& verb, const std::string& when) {

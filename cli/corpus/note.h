@@ -16,10 +16,11 @@ void PrintNote(const std::string& text);
 class ReplacementNote {
  public:
   // Finds those of `paths` that are regular files or objects now. A stream, such as /dev/stdout, is none, wherever it
-  // leads.
-  explicit ReplacementNote(const std::vector<std::string>& paths);
+  // leads. `others` tells of files that go with them: " and the parts behind it".
+  explicit ReplacementNote(const std::vector<std::string>& paths, const std::string& others = "");
 
-  // The first call of one of these prints the note, if there is anything to tell. Thread-safe.
+  // The first call of one of these prints the note, if there is anything to tell. A command that has succeeded calls
+  // WorkIsDone, because little work may be done before it is known to have begun. Thread-safe.
   void WorkHasBegun() { Tell("replaces", ", when the new output is complete"); }
   void WorkIsDone() { Tell("replaced", ""); }
 

@@ -15,6 +15,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/input_part.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/output_place.h"
 #include "corpus/shuffle/shared_output.h"
@@ -107,6 +108,12 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
                                                       const corpus::ShuffleOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const std::string work_parent, WorkParent(options));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, corpus::ShuffleInputBytes(options));
+  const std::atomic<bool>& interrupted = InterruptFlag();
+  CAIRN_ASSIGN_OR_RETURN(const corpus::OutputPlace place, corpus::FindOutputPlace(options.output));
+  corpus::MadeDirectory directory;
+  if (!place.stream) {
+    CAIRN_ASSIGN_OR_RETURN(directory, corpus::MadeDirectory::Of(place.path));
+  }
   CAIRN_ASSIGN_OR_RETURN(const auto run, EngineRun::Start(arguments, options.threads, options.output, work_parent));
   if (options.begins) options.begins();
   const uint32_t parts = run->PartsFor(bytes);
@@ -135,7 +142,7 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
   std::unique_ptr<corpus::SharedOutput> shared;
   CAIRN_ASSIGN_OR_RETURN(const bool fits, corpus::SharedOutput::Fits(options));
   if (fits) {
-    CAIRN_ASSIGN_OR_RETURN(shared, corpus::SharedOutput::Create(options, sizes, InterruptFlag()));
+    CAIRN_ASSIGN_OR_RETURN(shared, corpus::SharedOutput::Create(options, sizes, interrupted));
   }
   std::vector<uint32_t> numbers;  // of the buckets that have lines
   tasks.clear();
@@ -176,7 +183,7 @@ absl::StatusOr<corpus::ShuffleReport> ShuffleOnEngine(const EngineArguments& arg
                             absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start));
   });
   CAIRN_ASSIGN_OR_RETURN(corpus::ShuffleReport report,
-                         corpus::JoinBuckets(options, sorted, all, InterruptFlag(), &progress));
+                         corpus::JoinBuckets(options, sorted, all, interrupted, &progress));
   report.scratch_bytes = all.bytes + all.lines;
   return report;
 }

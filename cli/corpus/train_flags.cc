@@ -1,7 +1,9 @@
 #include "cli/corpus/train_flags.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,15 +27,18 @@ namespace {
 
 int DefaultThreads() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
+absl::Status Refuse(bool refused, const std::string& message, const std::string& next) {
+  return refused ? MakeError(Reason::kBadRequest, message, {{"next", next}}) : absl::OkStatus();
+}
+
 // Returns the directory in which the counts on disk get their own one.
 absl::StatusOr<std::string> ParentOfCounts(const TrainArguments& arguments) {
   CAIRN_RETURN_IF_ERROR(corpus::CheckIsLocal("--temp-dir", arguments.temp_dir, "word counts are merged from there"));
   const bool in_parts = !arguments.engine.engine.empty() || !arguments.engine.part.empty();
   const bool on_disk = !arguments.memory.empty() || arguments.resume || in_parts;
-  if (!arguments.temp_dir.empty() && !on_disk) {
-    return MakeError(Reason::kBadRequest, "--temp-dir has no effect: all word counts stay in memory",
-                     {{"next", "Add --memory, above which they go there, or leave --temp-dir out."}});
-  }
+  CAIRN_RETURN_IF_ERROR(Refuse(!arguments.temp_dir.empty() && !on_disk,
+                               "--temp-dir has no effect: all word counts stay in memory",
+                               "Add --memory, above which they go there, or leave --temp-dir out."));
   if (!arguments.temp_dir.empty()) return arguments.temp_dir;
   if (!arguments.engine.part.empty()) return std::string(DirectoryOf(arguments.output));
   if (corpus::StoresOf(arguments.output) == nullptr) return arguments.output;
@@ -64,22 +69,16 @@ absl::Status CheckConfigIsOurs(const TrainArguments& arguments) {
 absl::Status CheckParts(const TrainArguments& arguments) {
   if (arguments.engine.part.empty() && arguments.engine.engine.empty()) return absl::OkStatus();
   const std::string flag = arguments.engine.part.empty() ? "--engine" : "--part";
-  if (arguments.resume) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("--resume does not go with ", flag),
-                     {{"next", "Leave --resume out: only what is lost is counted again."}});
-  }
-  if (!arguments.group.groups.empty()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("--group does not go with ", flag),
-                     {{"next", absl::StrCat("Leave ", flag, " out, or give all files as INPUT.")}});
-  }
-  if (arguments.skip_bad_lines) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("--skip-bad-lines does not go with ", flag),
-                     {{"next", absl::StrCat("Leave ", flag, " out, or correct the lines.")}});
-  }
-  if (corpus::StoresOf(arguments.output) == nullptr || !arguments.temp_dir.empty()) return absl::OkStatus();
-  return MakeError(Reason::kBadRequest,
-                   absl::StrCat(flag, " keeps word counts in files, but --output is in an object store"),
-                   {{"next", "Give --temp-dir a directory that all nodes share."}});
+  const bool in_store = corpus::StoresOf(arguments.output) != nullptr;
+  CAIRN_RETURN_IF_ERROR(Refuse(arguments.resume, absl::StrCat("--resume does not go with ", flag),
+                               "Leave --resume out: only what is lost is counted again."));
+  CAIRN_RETURN_IF_ERROR(Refuse(!arguments.group.groups.empty(), absl::StrCat("--group does not go with ", flag),
+                               absl::StrCat("Leave ", flag, " out, or give all files as INPUT.")));
+  CAIRN_RETURN_IF_ERROR(Refuse(arguments.skip_bad_lines, absl::StrCat("--skip-bad-lines does not go with ", flag),
+                               absl::StrCat("Leave ", flag, " out, or correct the lines.")));
+  return Refuse(in_store && arguments.temp_dir.empty(),
+                absl::StrCat(flag, " keeps word counts in files, but --output is in an object store"),
+                "Give --temp-dir a directory that all nodes share.");
 }
 
 }  // namespace
@@ -96,6 +95,10 @@ std::vector<std::string> AllInputs(const corpus::TrainOptions& options) {
 }
 
 absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(Refuse(arguments.output.empty(), "--output is empty", "Name a directory."));
+  if (const corpus::ObjectStores* const stores = corpus::StoresOf(arguments.output)) {
+    CAIRN_RETURN_IF_ERROR(stores->NameOf(arguments.output).status());
+  }
   CAIRN_RETURN_IF_ERROR(CheckParts(arguments));
   corpus::TrainOptions options;
   CAIRN_ASSIGN_OR_RETURN(const std::string parent, ParentOfCounts(arguments));
@@ -113,18 +116,16 @@ absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& ar
   options.unit = lines.unit;
   options.json_key = lines.json_key;
   options.max_line = lines.max_line;
-  if (arguments.by_line && options.unit == corpus::TextUnit::kJson) {
-    return MakeError(Reason::kBadRequest, "--by-line is for plain text: in JSON lines each object is a text of its own",
-                     {{"next", "Leave --by-line out."}});
-  }
-  if (arguments.skip_bad_lines && options.unit != corpus::TextUnit::kJson) {
-    return MakeError(Reason::kBadRequest, "--skip-bad-lines is for JSON lines: in plain text no line is bad",
-                     {{"next", "Leave --skip-bad-lines out."}});
-  }
-  if (arguments.skip_bad_lines && arguments.resume) {
-    return MakeError(Reason::kBadRequest, "--skip-bad-lines describes the lines of one run, and --resume has several",
-                     {{"next", "Leave --resume or --skip-bad-lines out."}});
-  }
+  const bool json = options.unit == corpus::TextUnit::kJson;
+  CAIRN_RETURN_IF_ERROR(Refuse(arguments.by_line && json,
+                               "--by-line is for plain text: in JSON lines each object is a text of its own",
+                               "Leave --by-line out."));
+  CAIRN_RETURN_IF_ERROR(Refuse(arguments.skip_bad_lines && !json,
+                               "--skip-bad-lines is for JSON lines: in plain text no line is bad",
+                               "Leave --skip-bad-lines out."));
+  CAIRN_RETURN_IF_ERROR(Refuse(arguments.skip_bad_lines && arguments.resume,
+                               "--skip-bad-lines describes the lines of one run, and --resume has several",
+                               "Leave --resume or --skip-bad-lines out."));
   CAIRN_ASSIGN_OR_RETURN(options.invalid_utf8, corpus::ParseInvalidUtf8(arguments.invalid_utf8));
   options.vocab_size = arguments.vocab_size;
   options.special_tokens = arguments.special_tokens;
@@ -134,8 +135,7 @@ absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& ar
   if (!arguments.memory.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
     constexpr int64_t kLeast = int64_t{32} << 20;
-    if (memory < kLeast)
-      return MakeError(Reason::kBadRequest, "--memory is below 32MiB", {{"next", "Give --memory 32MiB or more."}});
+    CAIRN_RETURN_IF_ERROR(Refuse(memory < kLeast, "--memory is below 32MiB", "Give --memory 32MiB or more."));
     options.memory_bytes = static_cast<uint64_t>(memory);
   }
   CAIRN_ASSIGN_OR_RETURN(const int64_t every, ParseSize(arguments.checkpoint_every));
@@ -155,9 +155,12 @@ absl::StatusOr<corpus::TrainOptions> ReadTrainArguments(const TrainArguments& ar
     corpus::RemoveLeftDirectories(parent, prefix);
     options.work_directory = absl::StrCat(parent, "/", prefix, corpus::FreshHiddenToken());
   }
-  if (options.resume && std::count(inputs.begin(), inputs.end(), "-") > 0) {
-    return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file",
-                     {{"next", "Write the input to a file and give that, or leave --resume out."}});
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    const bool once = corpus::StoresOf(input) == nullptr && !std::filesystem::is_regular_file(input, error);
+    CAIRN_RETURN_IF_ERROR(Refuse(options.resume && once,
+                                 absl::StrCat("--resume needs inputs that can be read again; ", input, " is a pipe"),
+                                 "Write it to a file and give that, or leave --resume out."));
   }
   CAIRN_RETURN_IF_ERROR(corpus::CheckTraining(options));
   if (arguments.engine.part.empty()) CAIRN_RETURN_IF_ERROR(CheckConfigIsOurs(arguments));

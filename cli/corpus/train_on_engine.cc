@@ -9,7 +9,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/input_part.h"
-#include "corpus/io/output_place.h"
+#include "corpus/io/made_directory.h"
 
 namespace cairn::cli {
 namespace {
@@ -36,7 +36,7 @@ absl::StatusOr<corpus::TrainSummary> TrainOnEngine(const EngineArguments& argume
     task.words.push_back(absl::StrCat(options.work_directory, "/part-", number));
     tasks.push_back(std::move(task));
   }
-  CAIRN_RETURN_IF_ERROR(corpus::MakeDirectoryOf(tasks.front().words.back()));
+  CAIRN_ASSIGN_OR_RETURN(const corpus::MadeDirectory made, corpus::MadeDirectory::Of(tasks.front().words.back()));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<nlohmann::json> reports, run->Run("counting words", tasks));
   CAIRN_RETURN_IF_ERROR(CheckSameInputs(reports));
   std::vector<corpus::WordRun> runs;

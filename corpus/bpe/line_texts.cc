@@ -35,6 +35,9 @@ absl::StatusOr<std::string_view> LineTexts::TextOf(std::string_view line) {
   if (options_.unit != TextUnit::kJson) return line;
   if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return std::string_view();
   const auto bad = [](const std::string& what) { return MakeError(Reason::kBadJsonLine, what); };
+  if (line.starts_with("\xEF\xBB\xBF")) {
+    return bad("the line begins with a byte order mark (U+FEFF), which JSON does not allow");
+  }
   simdjson::dom::element document;
   if (const auto error = parser_.parse(line.data(), line.size(), false).get(document)) {
     return bad(absl::StrCat("not JSON: ", simdjson::error_message(error)));

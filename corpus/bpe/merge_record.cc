@@ -87,7 +87,12 @@ absl::StatusOr<MergeRecord> MergeRecord::Open(const std::string& path, const std
   return record;
 }
 
+MergeRecord::~MergeRecord() {
+  if (file_.valid() && merges_.empty() && !appended_) unlink(path_.c_str());
+}
+
 absl::Status MergeRecord::Append(const Merges& more) {
+  appended_ = true;
   std::string part;
   for (const auto& [left, right] : more) absl::StrAppend(&part, ToByteLevel(left), " ", ToByteLevel(right), "\n");
   crc_ = ExtendCrc32c(crc_, part.data(), part.size());

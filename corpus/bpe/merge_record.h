@@ -25,6 +25,11 @@ class MergeRecord {
   // line; it covers all on which the merges depend. Fails as OutputError says.
   static absl::StatusOr<MergeRecord> Open(const std::string& path, const std::string& fingerprint);
 
+  // Removes the file if there is no merge in it.
+  ~MergeRecord();
+  MergeRecord(MergeRecord&&) = default;
+  MergeRecord& operator=(MergeRecord&&) = default;
+
   // Returns the merges that were there when it was opened.
   const Merges& merges() const { return merges_; }
 
@@ -39,6 +44,7 @@ class MergeRecord {
   std::string path_;
   UniqueFd file_;
   uint32_t crc_ = 0;  // of the whole file
+  bool appended_ = false;
   Merges merges_;
 };
 

@@ -51,6 +51,18 @@ TEST_F(MergeRecordTest, Append_Twice_IsThereWhenItIsOpenedAgain) {
   EXPECT_EQ(Reopen(), all);
 }
 
+TEST_F(MergeRecordTest, Destructor_NoMerge_LeavesNoFile) {
+  {
+    const auto record = MergeRecord::Open(path_, "this");
+    ASSERT_TRUE(record.ok()) << record.status();
+    EXPECT_TRUE(std::filesystem::exists(path_));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  Append(one_);
+  EXPECT_EQ(Reopen(), one_);
+  EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
 TEST_F(MergeRecordTest, Open_OtherFingerprint_BeginsAnew) {
   Append(one_);
   EXPECT_EQ(Reopen("other"), Merges{});

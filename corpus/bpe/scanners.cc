@@ -184,8 +184,7 @@ inline Byte SpaceEnd(Byte p, Byte stop, Byte end) {
   return last > p ? last : stop;
 }
 
-// Matches \s*[\r
-// ]+|\s+(?!\S)|\s+ at p, which is at white space; with `whole_tail`, \s++$ comes first.
+// Matches \s*[\r\n]+|\s+(?!\S)|\s+ at p, which is at white space; with `whole_tail`, \s++$ comes first.
 template <bool whole_tail>
 inline Byte SpaceOrLines(Byte p, Byte end) {
   const Byte stop = SkipClass<kSpace>(p, end);
@@ -221,8 +220,7 @@ struct Gpt4 {
     const Character first = DecodeCharacter(p, end);
     if (first.char_class & kLetter) return SkipClass<kLetter>(p + first.length, end);
     if (first.char_class & kNumber) return SkipNumbers(p, end, digits);
-    // This is [^\r
-    // \p{L}\p{N}]?\p{L}+ after its first character.
+    // This is [^\r\n\p{L}\p{N}]?\p{L}+ after its first character.
     const Byte q = p + first.length;
     const uint8_t second = q < end ? ClassAt(q, end) : 0;
     if (q < end && (second & kLetter) && !IsLineEnd(*p)) return SkipClass<kLetter>(q, end);

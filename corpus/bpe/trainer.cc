@@ -1,16 +1,12 @@
 #include "corpus/bpe/trainer.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/file/unique_fd.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -21,8 +17,8 @@
 #include "corpus/bpe/merge_veto.h"
 #include "corpus/bpe/parity_engine.h"
 #include "corpus/bpe/word_runs.h"
+#include "corpus/bpe/work_directory.h"
 #include "corpus/io/errno_status.h"
-#include "corpus/io/hidden_file.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
@@ -134,40 +130,6 @@ BpeVocabulary Assemble(const TrainOptions& options, const std::vector<std::strin
   for (const Merge& merge : result.merges) vocabulary.merges.emplace_back(id_of[merge.left], id_of[merge.right]);
   return vocabulary;
 }
-
-// Removes the work directory at the end, unless a later run is to resume from it.
-class WorkDirectory {
- public:
-  static absl::StatusOr<UniqueFd> Make(const std::string& path, bool resume) {
-    while (true) {
-      std::error_code error;
-      std::filesystem::create_directories(path, error);
-      if (error) return OutputError("create", path, error.value());
-      UniqueFd held(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (!held.valid() && errno != ENOENT) return OutputError("open", path, errno);
-      if (held.valid() && LockHidden(held.get())) return held;
-      if (resume) {
-        return MakeError(
-            Reason::kBadRequest, absl::StrCat("another run counts in ", path),
-            {{"file", path}, {"next", "Wait until it has ended, or give another --output or --temp-dir."}});
-      }
-    }
-  }
-  WorkDirectory(std::string path, UniqueFd held, bool keep)
-      : path_(std::move(path)), held_(std::move(held)), keep_(keep) {}
-  ~WorkDirectory() {
-    std::error_code ignored;
-    if (!keep_) std::filesystem::remove_all(path_, ignored);
-  }
-  WorkDirectory(const WorkDirectory&) = delete;
-  WorkDirectory& operator=(const WorkDirectory&) = delete;
-  void Finished() { keep_ = false; }
-
- private:
-  std::string path_;
-  UniqueFd held_;  // so others see that it is not one that was left
-  bool keep_;
-};
 
 // Says on what the counts depend besides the inputs.
 std::string CountSettings(const TrainOptions& options, const Pretokenizer& pretokenizer) {
@@ -354,8 +316,7 @@ absl::StatusOr<CountedPart> CountPart(const TrainOptions& options, const Pretoke
                                       const std::string& path) {
   const std::vector<std::string> specials = AllSpecials(options);
   CAIRN_RETURN_IF_ERROR(Check(options, specials));
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd held, WorkDirectory::Make(options.work_directory, false));
-  const WorkDirectory work(options.work_directory, std::move(held), false);
+  CAIRN_ASSIGN_OR_RETURN(const auto work, WorkDirectory::Open(options.work_directory, /*resume=*/false));
   const SpecialMatcher matcher(specials);
   Counting counting(options, pretokenizer, matcher);
   CAIRN_ASSIGN_OR_RETURN(RunWriter run, RunWriter::Create(path));
@@ -382,9 +343,7 @@ absl::Status CheckTraining(const TrainOptions& options) {
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer) {
   const std::vector<std::string> specials = AllSpecials(options);
   CAIRN_RETURN_IF_ERROR(Check(options, specials));
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd held, WorkDirectory::Make(options.work_directory, options.resume));
-  WorkDirectory work(options.work_directory, std::move(held), options.resume);
-
+  CAIRN_ASSIGN_OR_RETURN(const auto work, WorkDirectory::Open(options.work_directory, options.resume));
   const HugePageReuse reuse;  // the memory of the word tables then serves merging
   MergeOptions merging;
   merging.tie_break = options.tie_break;
@@ -409,7 +368,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   TrainSummary summary = {Assemble(options, specials, std::move(result)), counting.summary(), resumed_merges};
   summary.vocabulary.pattern = pretokenizer.pattern();
   summary.vocabulary.gpt2_pretokenizer = pretokenizer.is_gpt2();
-  work.Finished();
+  work->Finished();
   return summary;
 }
 

@@ -11,8 +11,8 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/output_file.h"
-#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
@@ -132,7 +132,7 @@ std::string TiktokenFile(const BpeVocabulary& vocabulary) {
 }
 
 absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory) {
-  CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(absl::StrCat(directory, "/any")));
+  CAIRN_ASSIGN_OR_RETURN(const MadeDirectory made, MadeDirectory::Of(absl::StrCat(directory, "/any")));
   // tokenizer.json has a name as long as vocab.json has one: a reader of the directory that finds only vocab.json and
   // merges.txt would take them for GPT-2's way to cut text into words. And vocab.json without merges.txt is refused.
   static constexpr std::pair<const char*, std::string (*)(const BpeVocabulary&)> kFiles[] = {

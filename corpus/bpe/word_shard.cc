@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "common/status/reason.h"
+#include "corpus/bpe/word_weights.h"
 
 namespace cairn::corpus {
 namespace {
@@ -11,53 +12,6 @@ namespace {
 constexpr size_t kMaxCells = (size_t{1} << 32) - 64;
 constexpr size_t kAhead = 12;                // places are fetched so far ahead
 constexpr uint64_t kCountedApart = 1 << 16;  // counts below this are sorted by counting
-
-// Returns the counts of the words at ascending positions. Words lie by descending count, so a few thousand steps
-// describe all.
-class Weights {
- public:
-  void Add(uint32_t begin, uint64_t count) {
-    begins_.push_back(begin);
-    counts_.push_back(count);
-  }
-  void Finish() { begins_.push_back(~uint32_t{0}); }
-
-  class Cursor {
-   public:
-    explicit Cursor(const Weights& weights) : weights_(weights) {}
-
-    // `position` must not be below that of the call before.
-    uint64_t At(uint32_t position) {
-      if (position >= next_begin_) Advance(position);
-      return weight_;
-    }
-
-   private:
-    // Most positions are near, so it takes doubling steps, then a binary search.
-    void Advance(uint32_t position) {
-      const uint32_t* const begins = weights_.begins_.data();
-      const size_t last = weights_.begins_.size() - 1;
-      size_t low = next_, step = 1;
-      while (low + step < last && begins[low + step] <= position) {
-        low += step;
-        step *= 2;
-      }
-      next_ =
-          static_cast<size_t>(std::upper_bound(begins + low, begins + std::min(low + step, last), position) - begins);
-      next_begin_ = begins[next_];
-      weight_ = weights_.counts_[next_ - 1];
-    }
-
-    const Weights& weights_;
-    size_t next_ = 0;
-    uint32_t next_begin_ = 0;
-    uint64_t weight_ = 0;
-  };
-
- private:
-  std::vector<uint32_t> begins_;
-  std::vector<uint64_t> counts_;
-};
 
 // A `Cell` holds the id of a token, or one of two values that are no ids.
 template <typename Cell>
@@ -90,7 +44,7 @@ class WordShardOf final : public WordShard {
 
   uint64_t Tokens() const override {
     uint64_t tokens = single_bytes_;
-    Weights::Cursor weights(weights_);
+    WordWeights::Cursor weights(weights_);
     for (size_t i = 1; i + 1 < cells_.size();) {
       if (cells_[i] == kEdge) {
         ++i;
@@ -212,7 +166,7 @@ class WordShardOf final : public WordShard {
   // Calls visit(left << 8 | right, position, weight) for every place; all tokens must be bytes.
   template <typename Visit>
   void ForEachBytePair(Visit&& visit) const {
-    Weights::Cursor weights(weights_);
+    WordWeights::Cursor weights(weights_);
     for (size_t i = 1; i + 1 < cells_.size(); ++i) {
       const uint32_t left = cells_[i], right = cells_[i + 1];
       if (left == kEdge || right == kEdge) continue;
@@ -223,7 +177,7 @@ class WordShardOf final : public WordShard {
   // Calls visit(left, right, position, weight) for every place of every pair.
   template <typename Visit>
   void ForEachPair(Visit&& visit) const {
-    Weights::Cursor weights(weights_);
+    WordWeights::Cursor weights(weights_);
     for (size_t i = 1; i + 1 < cells_.size();) {
       if (cells_[i] == kEdge) {
         ++i;
@@ -264,7 +218,7 @@ class WordShardOf final : public WordShard {
     const auto right = static_cast<Cell>(step.right);
     const auto result = static_cast<Cell>(step.result);
     Cell* const cells = cells_.data();
-    Weights::Cursor weights(weights_);
+    WordWeights::Cursor weights(weights_);
     left_.Begin(lengths_.size(), places.size());
     right_.Begin(lengths_.size(), places.size());
     before_result_ = 0;
@@ -295,7 +249,7 @@ class WordShardOf final : public WordShard {
 
   // Holds all words with one cell per byte, and kEdge before, between and behind them.
   HugeVector<Cell> cells_;
-  Weights weights_;
+  WordWeights weights_;
   std::vector<uint32_t> gathered_;
   std::vector<Due> due_;  // a heap, the earliest first
 };

@@ -21,6 +21,7 @@
 #include "corpus/io/copied_file.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/input_path.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
@@ -64,6 +65,7 @@ absl::Status CheckOutput(const std::vector<std::string>& prefixes, const std::st
     return MakeError(Reason::kBadRequest, absl::StrCat("the output prefix \"", output, "\" has no name"),
                      {{"next", "Give the prefix a name, as merged: it makes merged.bin and merged.idx."}});
   }
+  if (const ObjectStores* const stores = StoresOf(output)) CAIRN_RETURN_IF_ERROR(stores->NameOf(output).status());
   std::error_code ignored;  // most outputs do not stand there yet
   for (const std::string& prefix : prefixes) {
     for (const auto path_of : {BinPath, IdxPath}) {
@@ -118,8 +120,8 @@ class Merger {
   absl::StatusOr<MergeReport> Run() {
     CAIRN_RETURN_IF_ERROR(CheckOutput(prefixes_, output_));
     CAIRN_RETURN_IF_ERROR(Survey());
-    CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(output_)));
     if (through_memory_ && copier_ != nullptr) return NoStore(output_);
+    CAIRN_ASSIGN_OR_RETURN(const MadeDirectory directory, MadeDirectory::Of(BinPath(output_)));
     if (through_memory_) {
       CAIRN_ASSIGN_OR_RETURN(const auto bin, StreamTokens());
       CAIRN_RETURN_IF_ERROR(Publish(*bin));

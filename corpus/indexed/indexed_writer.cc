@@ -40,22 +40,23 @@ absl::Status Convert(std::span<const uint32_t> tokens, IndexedDtype dtype, std::
 
 }  // namespace
 
-IndexedWriter::IndexedWriter(std::string prefix, Options options, std::unique_ptr<OutputFile> bin, Spool lengths,
-                             Spool documents, Spool modes)
+IndexedWriter::IndexedWriter(std::string prefix, Options options, MadeDirectory made, std::unique_ptr<OutputFile> bin,
+                             Spool lengths, Spool documents, Spool modes)
     : prefix_(std::move(prefix)),
       options_(options),
       token_bytes_(IndexedDtypeBytes(options.dtype)),
+      made_(std::move(made)),
       bin_(std::move(bin)),
       lengths_spool_(std::move(lengths)),
       documents_spool_(std::move(documents)),
       modes_spool_(std::move(modes)) {}
 
 absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(const std::string& prefix, Options options) {
-  CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(BinPath(prefix)));
+  CAIRN_ASSIGN_OR_RETURN(auto made, MadeDirectory::Of(BinPath(prefix)));
   CAIRN_ASSIGN_OR_RETURN(auto bin, OutputFile::Create(BinPath(prefix), {}));
   const std::string directory = ScratchDirectoryFor(BinPath(prefix));
-  auto writer = std::unique_ptr<IndexedWriter>(
-      new IndexedWriter(prefix, options, std::move(bin), Spool(directory), Spool(directory), Spool(directory)));
+  auto writer = std::unique_ptr<IndexedWriter>(new IndexedWriter(prefix, options, std::move(made), std::move(bin),
+                                                                 Spool(directory), Spool(directory), Spool(directory)));
   const int64_t first = 0;
   CAIRN_RETURN_IF_ERROR(writer->documents_spool_.Append(BytesOf(std::span(&first, 1))));
   return writer;

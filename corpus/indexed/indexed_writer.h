@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/indexed/spool.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/output_file.h"
 
 namespace cairn::corpus {
@@ -27,7 +28,7 @@ class IndexedWriter {
     bool multimodal = false;  // writes one mode for each sequence behind the document indices
   };
 
-  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the files cannot be made (for example, the directory is missing).
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the files cannot be made (for example, the directory cannot be made).
   static absl::StatusOr<std::unique_ptr<IndexedWriter>> Create(const std::string& prefix, Options options);
 
   // Adds one document. `tokens` are those of all its sequences one after the other, `lengths` the length of each
@@ -52,8 +53,8 @@ class IndexedWriter {
   uint64_t bin_bytes() const { return bytes_; }
 
  private:
-  IndexedWriter(std::string prefix, Options options, std::unique_ptr<OutputFile> bin, Spool lengths, Spool documents,
-                Spool modes);
+  IndexedWriter(std::string prefix, Options options, MadeDirectory made, std::unique_ptr<OutputFile> bin, Spool lengths,
+                Spool documents, Spool modes);
 
   absl::Status AddLengths(uint64_t tokens, std::span<const int32_t> lengths, std::span<const int8_t> modes);
   absl::StatusOr<std::unique_ptr<OutputFile>> WriteIndex();
@@ -61,6 +62,7 @@ class IndexedWriter {
   const std::string prefix_;
   const Options options_;
   const size_t token_bytes_;
+  const MadeDirectory made_;
   std::unique_ptr<OutputFile> bin_;
   Spool lengths_spool_;    // i32 each
   Spool documents_spool_;  // i64 each

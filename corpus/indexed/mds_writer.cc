@@ -9,7 +9,6 @@
 #include "common/status/status.h"
 #include "corpus/io/input_path.h"
 #include "corpus/io/output_file.h"
-#include "corpus/io/output_place.h"
 
 namespace cairn::corpus {
 namespace {
@@ -55,7 +54,7 @@ MdsWriter::MdsWriter(Options options)
 absl::StatusOr<std::unique_ptr<MdsWriter>> MdsWriter::Create(Options options) {
   std::unique_ptr<MdsWriter> writer(new MdsWriter(std::move(options)));
   const std::string index = writer->options_.directory + "/index.json";
-  CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(index));
+  CAIRN_ASSIGN_OR_RETURN(writer->made_, MadeDirectory::Of(index));
   if (InputStands(index)) {
     return MakeError(Reason::kOutputExists, absl::StrCat(writer->options_.directory, " has a dataset already"),
                      {{"file", index}, {"next", "Name another directory, or remove this one."}});

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "corpus/indexed/indexed_format.h"
+#include "corpus/io/made_directory.h"
 
 namespace cairn::corpus {
 
@@ -54,6 +55,7 @@ class MdsWriter {
   absl::Status Write(const std::string& name, std::initializer_list<std::string_view> pieces) const;
 
   const Options options_;
+  MadeDirectory made_;
   const std::string description_;    // the entries of the configuration whose names come before "raw_data"
   const std::string configuration_;  // as it stands in each shard
   std::string data_;                 // the samples of the shard

@@ -38,8 +38,7 @@ absl::Status NoDirectory(std::string_view path) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
+// Says that the directory of `path` is missing, and how to make it.
 absl::Status MissingDirectory(std::string_view path) {
   const std::string directory = DirectoryOf(std::string(path));
   return MakeError(
@@ -47,11 +46,17 @@ absl::Status MissingDirectory(std::string_view path) {
       {{"file", std::string(path)}, {"next", absl::StrCat("Make it first: mkdir -p ", ForShell(directory))}});
 }
 
+}  // namespace
+
 absl::Status OutputError(std::string_view action, std::string_view path, int error) {
   if (action == "create" && (error == ENOENT || error == ENOTDIR || error == EEXIST)) {
     if (absl::Status no_directory = NoDirectory(path); !no_directory.ok()) return no_directory;
   }
-  if (error == ENOENT && action == "create") return MissingDirectory(path);
+  std::error_code unknown;
+  if (error == ENOENT && action == "create" &&
+      !std::filesystem::is_directory(DirectoryOf(std::string(path)), unknown)) {
+    return MissingDirectory(path);
+  }
   if (error == ENOSPC || error == EDQUOT) {
     // The usual advice is about checkpoints.
     return WithMetadata(ErrnoError(error, action, path),

@@ -8,9 +8,6 @@
 
 namespace cairn::corpus {
 
-// Says that the directory of `path` is missing, and how to make it.
-absl::Status MissingDirectory(std::string_view path);
-
 // Makes the error of a failed write, create, rename or fsync of `path`, as ErrnoError does. But an absent file or a
 // link here is no file of a checkpoint, so it is a STORAGE_ERROR. `action` is a verb: "write", "create". What cannot be
 // created because its directory is missing, or because something else stands there, says so, and what to do.

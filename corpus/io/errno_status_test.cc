@@ -45,6 +45,13 @@ TEST_F(ErrnoStatusTest, OutputError_NoDirectory_SaysHowToMakeIt) {
   EXPECT_TRUE(absl::StrContains(NextActionOf(error), "mkdir -p " + directory_ + "/absent")) << NextActionOf(error);
 }
 
+// As in /proc, where nothing can be made.
+TEST_F(ErrnoStatusTest, OutputError_TheDirectoryIsThere_IsNotToBeMade) {
+  const absl::Status error = OutputError("create", directory_ + "/out", ENOENT);
+  EXPECT_TRUE(HasReason(error, Reason::kStorageError)) << error;
+  EXPECT_FALSE(absl::StrContains(NextActionOf(error), "mkdir")) << NextActionOf(error);
+}
+
 TEST_F(ErrnoStatusTest, OutputError_AnythingElse_KeepsTheWordsOfTheSystem) {
   const absl::Status error = OutputError("create", directory_ + "/out", EEXIST);
   EXPECT_TRUE(absl::StrContains(error.message(), "File exists")) << error;

@@ -10,6 +10,7 @@
 
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/output_file.h"
 #include "corpus/io/output_place.h"
 #include "corpus/io/testing/memory_stores.h"
@@ -114,7 +115,7 @@ TEST(ObjectOutputTest, Place_OfAnAddress) {
   for (const char* directory : {"s3://bucket/out/", "s3://bucket"}) {
     EXPECT_TRUE(HasReason(FindOutputPlace(directory).status(), Reason::kBadRequest)) << directory;
   }
-  EXPECT_TRUE(MakeDirectoryOf("s3://bucket/out/x").ok());
+  EXPECT_TRUE(MadeDirectory::Of("s3://bucket/out/x").ok());
   EXPECT_EQ(ScratchDirectoryFor("s3://bucket/out/x"), ScratchDirectoryFor("/dev/null"));
   EXPECT_TRUE(HasReason(CheckIsNoInput("s3://bucket/out/x", "s3://bucket/out/x"), Reason::kBadRequest));
   EXPECT_TRUE(CheckIsNoInput("s3://bucket/out/x", "s3://bucket/out/y").ok());

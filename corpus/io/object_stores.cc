@@ -47,7 +47,9 @@ ObjectStores* StoresOf(std::string_view name) {
 }
 
 absl::Status CheckIsLocal(std::string_view what, const std::string& name, std::string_view why) {
-  if (StoresOf(name) == nullptr) return absl::OkStatus();
+  const ObjectStores* const stores = StoresOf(name);
+  if (stores == nullptr) return absl::OkStatus();
+  CAIRN_RETURN_IF_ERROR(stores->NameOf(name).status());
   return MakeError(Reason::kUnsupported,
                    absl::StrCat(std::string(what), " ", name, " is in an object store, but ", std::string(why)),
                    {{"file", name}, {"next", absl::StrCat("Give ", std::string(what), " a path of this machine.")}});

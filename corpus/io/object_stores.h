@@ -99,7 +99,7 @@ void UseObjectStores(ObjectStores* stores);
 ObjectStores* StoresOf(std::string_view name);
 
 // Refuses an address where only a path of this machine serves. `what` names the option, and `why` says what is done
-// with the file: "which is read at random". UNSUPPORTED.
+// with the file: "which is read at random". UNSUPPORTED; as NameOf.
 absl::Status CheckIsLocal(std::string_view what, const std::string& name, std::string_view why);
 
 }  // namespace cairn::corpus

@@ -78,7 +78,7 @@ absl::StatusOr<OutputPlace> FindOutputPlace(const std::string& path) {
   struct stat found = {};
   for (int links = 0;; ++links) {
     if (lstat(place.c_str(), &found) != 0) {
-      if (errno != ENOENT) return OutputError("look at", place, errno);
+      if (errno != ENOENT) return OutputError(errno == ENOTDIR ? "create" : "look at", place, errno);
       return OutputPlace{.path = place};
     }
     if (!S_ISLNK(found.st_mode)) break;
@@ -145,17 +145,6 @@ absl::Status CheckIsNoInput(const std::string& output, const std::string& input)
   }
   return MakeError(Reason::kBadRequest, absl::StrCat("write ", output, ": it is the input, which would be lost"),
                    {{"file", output}, {"next", "Give the output another name."}});
-}
-
-absl::Status MakeDirectoryOf(const std::string& path) {
-  if (StoresOf(path) != nullptr) return absl::OkStatus();
-  const std::string directory = DirectoryOf(path);
-  std::error_code error;
-  // An address that is written wrong is no name that somebody wants a directory to have.
-  if (path.find("://") != std::string::npos && !std::filesystem::exists(directory, error))
-    return MissingDirectory(path);
-  std::filesystem::create_directories(directory, error);
-  return error ? OutputError("create", directory, error.value()) : absl::OkStatus();
 }
 
 std::string ScratchDirectoryFor(const std::string& path) {

@@ -36,10 +36,6 @@ absl::StatusOr<UniqueFd> OpenStream(const OutputPlace& place);
 // BAD_REQUEST. Streams and files that do not stand there yet are allowed.
 absl::Status CheckIsNoInput(const std::string& output, const std::string& input);
 
-// Makes the directory of `path` and those above it, as far as they are missing; an object needs none. NO_SPACE,
-// STORAGE_READ_ONLY, STORAGE_ERROR: also the path is an address of no store that is known.
-absl::Status MakeDirectoryOf(const std::string& path);
-
 // Returns the directory for the temporary files of whoever writes `path`: the one that it stands in; of a stream or an
 // object, that of TMPDIR, or /tmp.
 std::string ScratchDirectoryFor(const std::string& path);

@@ -119,13 +119,5 @@ TEST_F(OutputPlaceTest, CheckIsNoInput_OneFileUnderTwoNames_IsRefused) {
   EXPECT_TRUE(CheckIsNoInput("/dev/null", "/dev/null").ok());
 }
 
-TEST_F(OutputPlaceTest, MakeDirectoryOf_SeveralAreMissing_MakesAll) {
-  EXPECT_TRUE(MakeDirectoryOf(Path("a/b/file")).ok());
-  EXPECT_TRUE(MakeDirectoryOf(Path("a/b/file")).ok());
-  EXPECT_TRUE(MakeDirectoryOf("file").ok());
-  EXPECT_TRUE(fs::is_directory(Path("a/b")));
-  EXPECT_FALSE(fs::exists(Path("a/b/file")));
-}
-
 }  // namespace
 }  // namespace cairn::corpus

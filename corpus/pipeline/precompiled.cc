@@ -1,13 +1,10 @@
 #include "corpus/pipeline/precompiled.h"
 
-#include <unicode/brkiter.h>
-#include <unicode/utext.h>
-
 #include <algorithm>
-#include <memory>
 
 #include "common/status/reason.h"
 #include "corpus/unicode/class_table.h"
+#include "corpus/unicode/graphemes.h"
 #include "corpus/unicode/utf8.h"
 
 namespace cairn::corpus {
@@ -21,35 +18,6 @@ uint32_t OffsetOf(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >>
 uint32_t LabelOf(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
 bool HasLeaf(uint32_t unit) { return unit >> 8 & 1; }
 uint32_t ValueOf(uint32_t unit) { return unit & ~(1u << 31); }
-
-// Finds where graphemes end.
-class Graphemes {
- public:
-  explicit Graphemes(std::string_view text) : text_(text) {}
-  Graphemes(const Graphemes&) = delete;
-  Graphemes& operator=(const Graphemes&) = delete;
-  ~Graphemes() { utext_close(utext_); }
-
-  // Returns the end of the grapheme that begins at `at`.
-  size_t EndOf(size_t at) {
-    const auto is_ascii = [&](size_t i) { return static_cast<unsigned char>(text_[i]) < 0x80; };
-    if (is_ascii(at) && (at + 1 == text_.size() || (is_ascii(at + 1) && text_[at] != '\r'))) return at + 1;
-    if (iterator_ == nullptr) {
-      UErrorCode error = U_ZERO_ERROR;
-      iterator_.reset(icu::BreakIterator::createCharacterInstance(icu::Locale::getRoot(), error));
-      utext_ = utext_openUTF8(nullptr, text_.data(), static_cast<int64_t>(text_.size()), &error);
-      if (U_FAILURE(error)) return at + 1;
-      iterator_->setText(utext_, error);
-    }
-    const int32_t end = iterator_->following(static_cast<int32_t>(at));
-    return end == icu::BreakIterator::DONE ? text_.size() : static_cast<size_t>(end);
-  }
-
- private:
-  const std::string_view text_;
-  std::unique_ptr<icu::BreakIterator> iterator_;
-  UText* utext_ = nullptr;
-};
 
 }  // namespace
 
@@ -106,9 +74,8 @@ std::optional<CharacterMap::Replacement> CharacterMap::Find(std::string_view tex
 std::string ReplaceGraphemes(const CharacterMap& map, std::string_view text, size_t limit) {
   std::string result;
   result.reserve(text.size());
-  Graphemes graphemes(text);
   for (size_t at = 0, end = 0; at < text.size() && result.size() <= limit; at = end) {
-    end = graphemes.EndOf(at);
+    end = GraphemeEnd(text, at);
     const std::string_view grapheme = text.substr(at, end - at);
     if (grapheme.size() <= kMaxGrapheme) {
       if (const auto whole = map.Shortest(grapheme)) {

@@ -12,7 +12,6 @@
 #include "common/status/status.h"
 #include "corpus/io/hidden_file.h"
 #include "corpus/io/output_file.h"
-#include "corpus/io/output_place.h"
 #include "corpus/sampler/description.h"
 
 namespace cairn::corpus {
@@ -33,9 +32,9 @@ bool HasContent(const std::string& path, std::string_view content) {
 
 absl::StatusOr<CacheDirectory> CacheDirectory::Open(const std::string& path) {
   const std::string any_file = absl::StrCat(path, "/any");
-  CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(any_file));
+  CAIRN_ASSIGN_OR_RETURN(MadeDirectory made, MadeDirectory::Of(any_file));
   RemoveLeftHidden(any_file, [](std::string_view name) { return name.ends_with(kArrayEnding); });
-  return CacheDirectory(path, FreshHiddenToken());
+  return CacheDirectory(path, FreshHiddenToken(), std::move(made));
 }
 
 std::string CacheDirectory::PathOf(const std::string& name) const { return absl::StrCat(path_, "/", name); }

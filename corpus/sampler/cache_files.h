@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/sampler/npy_file.h"
 
 namespace cairn::corpus {
@@ -17,8 +18,8 @@ namespace cairn::corpus {
 // The directory of a cache, for one run that fills it. Immutable, and so thread-safe.
 class CacheDirectory {
  public:
-  // Makes the directory if it is missing, and removes what killed runs have left in it. NO_SPACE, STORAGE_READ_ONLY,
-  // STORAGE_ERROR.
+  // Makes the directory if it is missing, and removes what killed runs have left in it. It must be the last to go.
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
   static absl::StatusOr<CacheDirectory> Open(const std::string& path);
 
   std::string PathOf(const std::string& name) const;
@@ -28,10 +29,12 @@ class CacheDirectory {
   absl::Status Sync() const;
 
  private:
-  CacheDirectory(std::string path, std::string token) : path_(std::move(path)), token_(std::move(token)) {}
+  CacheDirectory(std::string path, std::string token, MadeDirectory made)
+      : path_(std::move(path)), token_(std::move(token)), made_(std::move(made)) {}
 
   std::string path_;
   std::string token_;
+  MadeDirectory made_;
 };
 
 // Immutable, and so thread-safe. Megatron takes the files for its own if their names are right and all are there.

@@ -13,6 +13,7 @@
 #include "common/status/status.h"
 #include "corpus/io/bad_lines.h"
 #include "corpus/io/input_part.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/ordered_work.h"
 #include "corpus/io/output_file.h"
@@ -207,7 +208,7 @@ std::string PackBadLinesPath(const std::string& prefix) { return prefix + "_bad_
 absl::StatusOr<PackReport> PackCorpus(const PackOptions& options) {
   CAIRN_RETURN_IF_ERROR(Check(options));
   const std::string path = PackedPath(options.output_prefix);
-  CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(path));
+  CAIRN_ASSIGN_OR_RETURN(const MadeDirectory directory, MadeDirectory::Of(path));
   CAIRN_ASSIGN_OR_RETURN(auto output, OutputFile::Create(path, {.stop = options.interrupted}));
   CAIRN_ASSIGN_OR_RETURN(auto metadata, OutputFile::Create(PackMetadataPath(options.output_prefix), {}));
   std::unique_ptr<OutputFile> bad_lines;

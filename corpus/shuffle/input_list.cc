@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -50,6 +51,9 @@ absl::StatusOr<std::vector<std::string>> FilesMatching(const std::string& patter
 
 absl::StatusOr<std::vector<std::string>> PathsOf(const std::string& argument) {
   if (argument == "-") return std::vector<std::string>{argument};
+  if (argument.empty()) {
+    return MakeError(Reason::kInputUnreadable, "the name of an input is empty; a variable of the shell may not be set");
+  }
   if (ObjectStores* const stores = StoresOf(argument)) return FindObjects(*stores, argument);
   struct stat found;
   if (stat(argument.c_str(), &found) != 0) {
@@ -102,6 +106,7 @@ absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>
   std::vector<InputFile> inputs;
   std::vector<std::string> errors;
   bool standard_input = false;
+  std::set<std::pair<dev_t, ino_t>> pipes;
   for (const std::string& argument : arguments) {
     const absl::StatusOr<std::vector<std::string>> paths = PathsOf(argument);
     if (!paths.ok()) {
@@ -115,6 +120,12 @@ absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>
         return MakeError(Reason::kBadRequest, "standard input is given twice");
       }
       absl::StatusOr<InputFile> input = Describe(path);
+      struct stat found;
+      const bool once = input.ok() && !input->rereadable && path != "-" && stat(path.c_str(), &found) == 0;
+      if (once && !pipes.emplace(found.st_dev, found.st_ino).second) {
+        return MakeError(Reason::kBadRequest, absl::StrCat(path, " is given twice, but can be read only once"),
+                         {{"file", path}, {"next", "Give it once, or write it to a file."}});
+      }
       if (HasReason(input.status(), Reason::kUnsupported)) return input.status();
       if (input.ok()) {
         inputs.push_back(*std::move(input));

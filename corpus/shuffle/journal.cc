@@ -47,6 +47,7 @@ absl::Status Journal::Load() {
     nlohmann::json entry = nlohmann::json::parse(body, nullptr, false);
     if (!entry.is_object()) break;
     entries_.push_back(std::move(entry));
+    ++count_;
     size_ = stop + 1;
   }
   if (ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0) return OutputError("truncate", path_, errno);
@@ -55,6 +56,7 @@ absl::Status Journal::Load() {
 
 absl::Status Journal::BeginAnew(const nlohmann::json& first) {
   entries_.clear();
+  count_ = 0;
   size_ = 0;
   if (ftruncate(fd_.get(), 0) != 0) return OutputError("truncate", path_, errno);
   return Append(first);
@@ -66,6 +68,7 @@ absl::Status Journal::Append(const nlohmann::json& entry) {
   if (const int error = WriteFullyAt(fd_.get(), line, size_); error != 0) return OutputError("write", path_, error);
   if (fdatasync(fd_.get()) != 0) return OutputError("fsync", path_, errno);
   size_ += line.size();
+  ++count_;
   return absl::OkStatus();
 }
 

@@ -30,6 +30,8 @@ class Journal {
   void Restore(std::vector<nlohmann::json> entries) { entries_ = std::move(entries); }
   // Forgets all entries, also in the file, and begins with this one.
   absl::Status BeginAnew(const nlohmann::json& first);
+  // How many entries the file has.
+  size_t entries() const { return count_; }
   // Appends an entry, which is durable when it returns.
   absl::Status Append(const nlohmann::json& entry);
 
@@ -40,6 +42,7 @@ class Journal {
   const std::string path_;
   const UniqueFd fd_;  // holds the lock
   uint64_t size_ = 0;
+  size_t count_ = 0;
   std::vector<nlohmann::json> entries_;
 };
 

@@ -15,17 +15,13 @@ namespace cairn::corpus {
 
 absl::StatusOr<bool> SharedOutput::Fits(const ShuffleOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
-  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
-  return !place.stream && !place.object && !splits && options.compression == Compression::kNone;
+  return !place.stream && !place.object && !options.Splits() && options.compression == Compression::kNone;
 }
 
 absl::StatusOr<std::unique_ptr<SharedOutput>> SharedOutput::Create(const ShuffleOptions& options,
                                                                    const std::vector<LineMultiset>& buckets,
                                                                    const std::atomic<bool>& stop) {
-  SourceOptions source;
-  source.direct = options.direct;
-  source.stop = &stop;
-  source.columns = options.columns;
+  const SourceOptions source = SourceOptionsFor(options, stop);
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
   CAIRN_ASSIGN_OR_RETURN(std::vector<InputFile> inputs, ListInputs(options.inputs));
   CAIRN_ASSIGN_OR_RETURN(const std::string header,

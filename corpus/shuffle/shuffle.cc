@@ -15,6 +15,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/output_place.h"
@@ -34,6 +35,7 @@ constexpr uint64_t kStoreMemory = uint64_t{8} << 20;    // for the requests to a
 constexpr uint64_t kDecoderMemory = uint64_t{1} << 20;  // for one reader of compressed files, without its window
 constexpr uint64_t kLeastRegion = uint64_t{8} << 20;
 constexpr size_t kSampleBytes = 256 << 10;
+constexpr size_t kEntriesWithoutWork = 2;  // of a journal: what is shuffled, and the plan
 // The first guess is that texts are this many times larger than their compressed form.
 constexpr uint64_t kGuessedRatio = 4;
 
@@ -208,6 +210,19 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   journal->Restore(std::move(entries));
   const std::string partial_prefix = output_options.partial_prefix;
   const absl::Status status = ShuffleThroughScratch(job, std::move(output_options), journal.get(), state);
+  const auto remove_state = [&] {
+    // The journal goes first: the next run removes files that are left without a journal.
+    unlink(journal_path.c_str());
+    unlink((state + "/scratch").c_str());
+    rmdir(state.c_str());
+  };
+  if (!status.ok() && journal->entries() <= kEntriesWithoutWork) {
+    remove_state();
+    ShuffleOutputOptions left;
+    left.partial_prefix = partial_prefix;
+    ShuffleOutput::RemovePartials(left);
+    return status;
+  }
   if (HasReason(status, Reason::kNoSpace)) {
     // Other runs leave nothing, but here the partial files stay, and the same command goes on from them.
     return MakeError(Reason::kNoSpace, std::string(status.message()),
@@ -217,11 +232,7 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
                                             state, " and ", partial_prefix, ".*; or remove those.")}});
   }
   CAIRN_RETURN_IF_ERROR(status);
-  // The output is whole, so the state is not needed any more. The journal goes first: the next run removes files that
-  // are left without a journal.
-  unlink(journal_path.c_str());
-  unlink((state + "/scratch").c_str());
-  rmdir(state.c_str());
+  remove_state();  // the output is whole
   return absl::OkStatus();
 }
 
@@ -229,7 +240,7 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
 
 absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(OutputPlace place, FindOutputPlace(options.output));
-  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
+  const bool splits = options.Splits();
   if (place.stream && (splits || options.resume)) {
     return MakeError(
         Reason::kBadRequest,
@@ -254,7 +265,7 @@ absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options) {
 absl::Status CheckOutputIsNoInput(const ShuffleOptions& options, const OutputPlace& place,
                                   const std::vector<InputFile>& inputs) {
   if (place.stream) return absl::OkStatus();
-  const bool splits = options.split_lines + options.split_bytes + options.split_files > 0;
+  const bool splits = options.Splits();
   for (const InputFile& input : inputs) {
     if (splits ? !IsAPart(place.path, input.path) : CheckIsNoInput(place.path, input.path).ok()) continue;
     return MakeError(Reason::kBadRequest,
@@ -266,6 +277,14 @@ absl::Status CheckOutputIsNoInput(const ShuffleOptions& options, const OutputPla
                                             input.path, " is an earlier output and no input, move it out first.")}});
   }
   return absl::OkStatus();
+}
+
+SourceOptions SourceOptionsFor(const ShuffleOptions& options, const std::atomic<bool>& stop) {
+  SourceOptions source;
+  source.direct = options.direct;
+  source.stop = &stop;
+  source.columns = options.columns;
+  return source;
 }
 
 ShuffleOutputOptions OutputOptionsFor(const ShuffleOptions& options, const OutputPlace& place,
@@ -296,9 +315,7 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   job.options = options;
   job.stop = &stop;
   job.progress = progress != nullptr ? progress : &unseen;
-  job.source.direct = options.direct;
-  job.source.stop = &stop;
-  job.source.columns = options.columns;
+  job.source = SourceOptionsFor(options, stop);
   job.source.table_readers = TableReadersFor(options.threads);
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
   job.options.output = place.path;
@@ -323,7 +340,10 @@ absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::
   CAIRN_RETURN_IF_ERROR(Plan(job, place.object ? output.object_parts : 0));
 
   if (options.begins) options.begins();
-  if (!place.stream) CAIRN_RETURN_IF_ERROR(MakeDirectoryOf(place.path));
+  MadeDirectory directory;
+  if (!place.stream) {
+    CAIRN_ASSIGN_OR_RETURN(directory, MadeDirectory::Of(place.path));
+  }
   if (options.no_scratch || (job.plan.fits && !options.plan && !options.resume)) {
     CAIRN_RETURN_IF_ERROR(ShuffleByRereading(job, std::move(output)));
   } else if (options.resume) {

@@ -49,6 +49,9 @@ absl::StatusOr<OutputPlace> FindShuffleOutput(const ShuffleOptions& options);
 absl::Status CheckOutputIsNoInput(const ShuffleOptions& options, const OutputPlace& place,
                                   const std::vector<InputFile>& inputs);
 
+// Returns how the inputs are read. `stop` must outlive it.
+SourceOptions SourceOptionsFor(const ShuffleOptions& options, const std::atomic<bool>& stop);
+
 // Returns how the output is written. `stop` must outlive it.
 ShuffleOutputOptions OutputOptionsFor(const ShuffleOptions& options, const OutputPlace& place,
                                       const std::string& header, const std::atomic<bool>& stop);

@@ -45,6 +45,7 @@ struct ShuffleOptions {
   uint64_t split_lines = 0;  // at most one of these three may be set
   uint64_t split_bytes = 0;
   uint64_t split_files = 0;
+  bool Splits() const { return split_lines + split_bytes + split_files > 0; }
   Compression compression = Compression::kNone;
   uint64_t header_lines = 0;  // header lines of every input, with which every output file begins
   char separator = '\n';

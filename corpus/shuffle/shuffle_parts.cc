@@ -10,6 +10,7 @@
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/made_directory.h"
 #include "corpus/io/object_stores.h"
 #include "corpus/io/open_source.h"
 #include "corpus/io/output_file.h"
@@ -140,10 +141,7 @@ absl::StatusOr<ScatteredPart> ScatterPart(const ShuffleOptions& options, InputPa
   if (buckets < 1 || buckets > kMostBuckets) {
     return MakeError(Reason::kBadRequest, absl::StrCat(buckets, " buckets: there may be 1 to ", kMostBuckets));
   }
-  SourceOptions source;
-  source.direct = options.direct;
-  source.stop = &stop;
-  source.columns = options.columns;
+  const SourceOptions source = SourceOptionsFor(options, stop);
   CAIRN_ASSIGN_OR_RETURN(std::vector<InputFile> inputs, ListInputs(options.inputs));
   CAIRN_RETURN_IF_ERROR(CheckColumns(inputs, options.columns));
   CAIRN_RETURN_IF_ERROR(ReadHeaders(inputs, options.header_lines, options.separator, source).status());
@@ -154,6 +152,7 @@ absl::StatusOr<ScatteredPart> ScatterPart(const ShuffleOptions& options, InputPa
                          FindPart(paths, part, [](const RangedInput&, uint64_t offset) { return offset; }));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<InputRange> ranges, RangesOf(inputs, found));
 
+  CAIRN_ASSIGN_OR_RETURN(const MadeDirectory directory, MadeDirectory::Of(options.output));
   ScatteredPart scattered;
   scattered.all = found.all;
   scattered.lines.resize(buckets);
@@ -188,10 +187,7 @@ absl::StatusOr<ShuffleReport> JoinBuckets(const ShuffleOptions& options, const s
                                           const LineMultiset& expected, const std::atomic<bool>& stop,
                                           ShuffleProgress* progress) {
   ShuffleReport report;
-  SourceOptions source;
-  source.direct = options.direct;
-  source.stop = &stop;
-  source.columns = options.columns;
+  const SourceOptions source = SourceOptionsFor(options, stop);
   CAIRN_ASSIGN_OR_RETURN(const OutputPlace place, FindShuffleOutput(options));
   CAIRN_ASSIGN_OR_RETURN(std::vector<InputFile> inputs, ListInputs(options.inputs));
   CAIRN_ASSIGN_OR_RETURN(const std::string header,

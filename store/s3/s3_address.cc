@@ -109,10 +109,14 @@ void TakeGoogle(S3Address& address) {
 }  // namespace
 
 bool IsObjectStoreRoot(std::string_view root) {
-  const size_t colon = root.find(':');
-  return colon != root.npos && colon > 0 && root.substr(colon + 1).starts_with("/") &&
-         std::all_of(root.begin(), root.begin() + static_cast<ptrdiff_t>(colon),
-                     [](char c) { return absl::ascii_isalnum(c); });
+  const size_t colon = std::min(root.find(':'), root.size());
+  const std::string scheme = absl::AsciiStrToLower(std::string(root.substr(0, colon)));
+  const std::string_view rest = root.substr(std::min(colon + 1, root.size()));
+  if (scheme == "s3" || scheme == "gs") return !rest.empty();
+  // The characters of a scheme, as in RFC 3986.
+  return rest.starts_with("/") && !scheme.empty() && absl::ascii_isalnum(scheme.front()) &&
+         std::all_of(scheme.begin(), scheme.end(),
+                     [](char c) { return absl::ascii_isalnum(c) || c == '+' || c == '-' || c == '.'; });
 }
 
 std::string FromEnvironment(const char* name) {

@@ -13,7 +13,7 @@
 namespace cairn {
 
 // True for a root that names an object store, or would if it were written right: "s3://...", "gs://...", and
-// "az://...", "s3:/..." or "S3://...", which ParseS3Root refuses. A directory of such a name is "./s3:/...".
+// "az://...", "s3:..." or "S3://...", which ParseS3Root refuses. A directory of such a name is "./s3:/...".
 bool IsObjectStoreRoot(std::string_view root);
 
 struct S3Address {

@@ -62,16 +62,20 @@ TEST(S3AddressTest, ParseS3Root_AWrongRoot_IsRefused) {
        {"gs://A", "gs://models?region=x", "gs://models?style=path", "gs://models?endpoint=https://a/b"}) {
     EXPECT_TRUE(HasReason(ParseS3Root(root, Having({})).status(), Reason::kBadRequest)) << root;
   }
-  EXPECT_TRUE(IsObjectStoreRoot("az://models"));
-  EXPECT_TRUE(HasReason(ParseS3Root("az://models", Having({})).status(), Reason::kUnsupported));
+  for (const char* root : {"az://models", "gs+x://models", "my-store:/models", "a.b://models"}) {
+    EXPECT_TRUE(IsObjectStoreRoot(root)) << root;
+    EXPECT_TRUE(HasReason(ParseS3Root(root, Having({})).status(), Reason::kUnsupported)) << root;
+  }
   for (const std::string scheme : {"s3", "gs"}) {
-    for (const std::string& root : {scheme + ":/models", absl::AsciiStrToUpper(scheme) + "://models"}) {
+    for (const std::string& root :
+         {scheme + ":/models", scheme + ":models", absl::AsciiStrToUpper(scheme) + "://models"}) {
       const auto refused = ParseS3Root(root, Having({}));
       EXPECT_TRUE(IsObjectStoreRoot(root));
       EXPECT_EQ(MetadataOf(refused.status()).at("next"), "Write " + scheme + "://models.") << root;
     }
   }
-  for (const char* root : {"/ckpt", "./s3:/models", "ckpt:1", ":/x", "a b:/x"}) EXPECT_FALSE(IsObjectStoreRoot(root));
+  for (const char* root : {"/ckpt", "./s3:/models", "ckpt:1", "s3", "s3:", ":/x", "a b:/x", "-a:/x"})
+    EXPECT_FALSE(IsObjectStoreRoot(root));
 }
 
 TEST(S3AddressTest, ParseS3Root_AnAddressOfVersion6_IsAnEndpoint) {

@@ -1,8 +1,10 @@
 """What newcomers give by mistake to `cairn corpus` is refused at once, with what to do; and notes come in time."""
+import gzip
 import json
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 
 import pytest
@@ -125,11 +127,137 @@ def test_a_missing_output_directory_is_made_by_every_command(made):
     assert sorted(path.name for path in pathlib.Path("new").iterdir()) == list("abcdefghij")
 
 
-@pytest.mark.parametrize("output", ["gs+x://models/out", "S3//:models/out://x"])
-def test_an_address_that_is_written_wrong_makes_no_directory(made, output):
-    done = corpus("shuffle", "text", "--output", output, expect=1)
-    assert "there is no directory" in done.stderr, done.stderr
-    assert not [path for path in made.iterdir() if path.is_dir()]
+WRITING = {
+    "train": ("bpe", "train", "text", "--vocab-size", 270, "--output"),
+    "part": ("bpe", "train", "text", "--vocab-size", 270, "--part", "1/2", "--output"),
+    "encode": ("bpe", "encode", "text", "--tokenizer", "tokenizer", "--output"),
+    "compare": ("bpe", "compare", "tokenizer", "--text", "a=text", "--html"),
+    "shuffle": ("shuffle", "text", "--output"),
+    "parts": ("shuffle", "text", "--split-files", 2, "--output"),
+    "scatter": ("shuffle", "text", "--part", "1/2", "--buckets", 2, "--output"),
+    "preprocess": ("preprocess", "--input", "bad.jsonl", "--tokenizer-type", "HuggingFaceTokenizer",
+                   "--tokenizer-model", "tokenizer", "--output-prefix"),
+    "pack": ("pack", "--input", "bad.jsonl", "--tokenizer-model", "tokenizer", "--pack-size", 64, "--output-prefix"),
+    "merge": ("merge", "--input", "pairs", "--output-prefix"),
+    "mds": ("mds", "pairs/data", "--output"),
+    "cache": (*CACHE[:-3], "--tokenizer-identifiers", "ids.json", "--split", "1", "--data-path", "pairs/data",
+              "--eval-iters", 0, "--data-cache-path"),
+}
+
+
+@pytest.fixture
+def inputs(made):
+    """A tokenizer and a pair, and lines of which the last is bad."""
+    corpus("bpe", "train", "text", "--vocab-size", 270, "--special-token", "<|endoftext|>", "--output", "tokenizer")
+    pathlib.Path("numbers.jsonl").write_text('{"text": "1 2 3"}\n')
+    corpus("preprocess", "--input", "numbers.jsonl", "--tokenizer-type", "NullTokenizer", "--vocab-size", 9,
+           "--output-prefix", "pairs/data")
+    for end in ("bin", "idx"):
+        os.rename(f"pairs/data_text_document.{end}", f"pairs/data.{end}")
+    pathlib.Path("bad.jsonl").write_text('{"text": "a", "input": "a", "output": "b"}\nbad\n')
+    return made
+
+
+@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("output, says", [("gs+x://models/out", "it knows s3:// and gs://"),
+                                          ("s3:models/out", "it knows s3:// and gs://"),
+                                          ("a/s3://models/out", "If it is an address, give it alone")])
+def test_an_address_that_is_written_wrong_makes_no_directory(inputs, name, output, says):
+    before = set(inputs.rglob("*"))
+    done = corpus(*WRITING[name], output, expect=1)
+    assert says in done.stderr, done.stderr
+    assert set(inputs.rglob("*")) == before
+
+
+FAILING = {
+    "train": ("bpe", "train", "bad.jsonl", "--vocab-size", 300, "--output"),
+    "train --resume": ("bpe", "train", "bad.jsonl", "--vocab-size", 300, "--resume", "--output"),
+    "train --skip-bad-lines": ("bpe", "train", "bad.jsonl", "gone.jsonl.gz", "--vocab-size", 300, "--skip-bad-lines",
+                               "--output"),
+    "train --part": ("bpe", "train", "bad.jsonl", "--vocab-size", 300, "--part", "1/1", "--output"),
+    "encode": ("bpe", "encode", "bad.jsonl", "--tokenizer", "tokenizer", "--output"),
+    "compare": ("bpe", "compare", "tokenizer", "--text", "a=bad.jsonl", "--html"),
+    "shuffle": ("shuffle", "gone.jsonl.gz", "--output"),
+    "shuffle --resume": ("shuffle", "gone.jsonl.gz", "--resume", "--output"),
+    "shuffle --split-lines": ("shuffle", "gone.jsonl.gz", "--split-lines", 3, "--output"),
+    "shuffle --part": ("shuffle", "gone.jsonl.gz", "--part", "1/1", "--buckets", 2, "--output"),
+    "preprocess": WRITING["preprocess"],
+    "pack": WRITING["pack"],
+    "merge": ("merge", "--input", "damaged", "--output-prefix"),
+    "cache": (*CACHE[:-3], "--tokenizer-identifiers", "ids.json", "--split", "1", "--data-path", "damaged/data",
+              "--eval-iters", 0, "--data-cache-path"),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_fails_leaves_no_directory(inputs, name):
+    pathlib.Path("gone.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-9])
+    shutil.copytree("pairs", "damaged")
+    pathlib.Path("damaged/data.idx").write_bytes(b"")
+    before = set(inputs.rglob("*"))
+    corpus(*FAILING[name], "new/below/out", expect=1)
+    assert set(inputs.rglob("*")) == before
+
+
+LOSING = {
+    "a tokenizer": (("bpe", "encode", "text", "--tokenizer", "tokenizer", "--output", "tokenizer/tokenizer.json"),
+                    "tokenizer/tokenizer.json"),
+    "a page": (("bpe", "compare", "tokenizer", "--text", "a=text", "--html", "text"), "text"),
+    "a page on a tokenizer": (("bpe", "compare", "tokenizer", "--text", "a=text", "--html", "tokenizer/vocab.json"),
+                              "tokenizer/vocab.json"),
+    "train": (("bpe", "train", "here/merges.txt", "--vocab-size", 300, "--output", "here"), "here/merges.txt"),
+    "preprocess": (("preprocess", "--input", "out_text_document.bin", "--tokenizer-type", "NullTokenizer",
+                    "--vocab-size", 9, "--output-prefix", "out"), "out_text_document.bin"),
+    "pack": (("pack", "--input", "out_metadata.json", "--tokenizer-model", "tokenizer", "--pack-size", 9,
+              "--output-prefix", "out"), "out_metadata.json"),
+}
+
+
+@pytest.mark.parametrize("name", LOSING)
+def test_what_a_command_reads_is_no_output(inputs, name):
+    for path in ("here/merges.txt", "out_text_document.bin", "out_metadata.json"):
+        pathlib.Path(path).parent.mkdir(exist_ok=True)
+        pathlib.Path(path).write_text('{"text": "1 2"}\n')
+    command, path = LOSING[name]
+    before = pathlib.Path(path).read_bytes()
+    done = corpus(*command, expect=1)
+    assert f"{path}: it is the input, which would be lost" in done.stderr, done.stderr
+    assert pathlib.Path(path).read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [
+    ("bpe", "train", "text", "--vocab-size", 300, "--output", ""), ("mds", "pairs/data", "--output", ""),
+    (*WRITING["cache"], ""), ("shuffle", "", "--output", "o"), ("bpe", "encode", "", "--tokenizer", "tokenizer")])
+def test_an_empty_name_is_refused(inputs, command):
+    done = corpus(*command, expect=1)
+    assert "is empty" in done.stderr and "next: " in done.stderr, done.stderr
+
+
+def test_a_file_in_place_of_a_directory_is_named(inputs):
+    for command in (("bpe", "train", "text", "--vocab-size", 300, "--output", "text"),
+                    ("mds", "pairs/data", "--output", "text"), ("shuffle", "text.jsonl", "--output", "text/out")):
+        assert ": text is no directory" in corpus(*command, expect=1).stderr
+
+
+def test_what_can_be_read_once_is_neither_resumed_nor_read_twice(made):
+    os.mkfifo("pipe")
+    for name in ("pipe", "-", "/dev/stdin"):
+        done = corpus("bpe", "train", name, "--vocab-size", 300, "--output", "o", "--resume", expect=1,
+                      stdin=subprocess.DEVNULL)
+        assert f"can be read again; {name} is a pipe" in done.stderr, done.stderr
+    done = corpus("shuffle", "pipe", "./pipe", "--output", "o", expect=1)
+    assert "./pipe is given twice, but can be read only once" in done.stderr, done.stderr
+
+
+def test_a_byte_order_mark_is_named(inputs):
+    pathlib.Path("bom.jsonl").write_text('\ufeff{"text": "a"}\n')
+    done = corpus("bpe", "encode", "bom.jsonl", "--tokenizer", "tokenizer", expect=1)
+    assert "bom.jsonl: line 1: the line begins with a byte order mark" in done.stderr, done.stderr
+
+
+def test_a_pair_may_be_named_by_one_of_its_files(inputs):
+    for end in (".bin", ".idx"):
+        assert "1 samples" in corpus("mds", f"pairs/data{end}", "--output", f"mds{end}").stdout
 
 
 # ---- bpe train

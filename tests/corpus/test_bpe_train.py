@@ -240,8 +240,7 @@ def test_a_bad_json_line_is_named(tmp_path, line):
     result = cairn("train", path, "--vocab-size", 300, "--output", tmp_path / "out")
     assert result.returncode == 1
     assert b"BAD_JSON_LINE" in result.stderr and b"bad.jsonl: line 3: " in result.stderr
-    assert not (tmp_path / "out" / "tokenizer.json").exists()
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_threads_and_blocks_change_nothing(tmp_path):

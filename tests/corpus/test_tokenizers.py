@@ -111,6 +111,15 @@ def test_each_mark_between_others(made, name):
     assert_same(made(name), [f"L{mark}\u0301 a{mark}\u0323 \u0301{mark}\u0323" for mark in marks])
 
 
+@pytest.mark.parametrize("name", ["t5", "xlm-roberta"])
+def test_each_character_joins_others(made, name):
+    """A short grapheme is replaced as a whole, and marks of the newest Unicode version belong to it."""
+    newest = [0x1611F, 0x1ADB, 0x1ADD, 0x1AE2]
+    scalars = [*newest, *range(0x300, 0x20000, 1 if EXHAUSTIVE else 17)]
+    characters = [chr(c) for c in scalars if not 0xD800 <= c < 0xE000]
+    assert_same(made(name), [f"e\u0301{c}e\u0301 {c}e\u0301 ½{c}" for c in characters])
+
+
 @pytest.mark.parametrize("name", ["qwen2", "llama", "t5", "bert"])
 def test_bytes_that_are_no_text(made, name):
     r = rng(12)
