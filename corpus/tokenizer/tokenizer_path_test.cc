@@ -20,8 +20,9 @@ TEST(TokenizerPathTest, CheckIsNoHubName_ANameOfTheHub_SaysHowToGetItsFiles) {
 }
 
 TEST(TokenizerPathTest, CheckIsNoHubName_AnythingElse_IsOk) {
+  const std::string directory = testing::TempDir();
   for (const std::string path : {"", "/none/tokenizer", "./none", "../none", "a/b/none", "none.json", "none/vocab.txt",
-                                 "s3://bucket/none", "none/", "/none", "tokenizer.model", testing::TempDir().c_str()}) {
+                                 "s3://bucket/none", "none/", "/none", "tokenizer.model", directory.c_str()}) {
     EXPECT_TRUE(CheckIsNoHubName(path).ok()) << path;
   }
 }
