@@ -11,6 +11,9 @@ namespace {
 // Buckets have so many slots each: about six pairs, which find room soon in a table that is four fifths full.
 constexpr int kBucketBits = 3;
 constexpr int kHashes = 16;
+// So many places are tried for each slot before the table is given up. Pairs as they come take about a dozen. If many
+// buckets were made up to need the same places, each would be tried behind all others.
+constexpr size_t kTries = 256;
 
 int BitsOf(uint64_t number) { return static_cast<int>(std::bit_width(number)); }
 
@@ -29,6 +32,18 @@ struct Buckets {
   std::vector<uint32_t> begins, order;
 };
 
+// Returns whether two pairs of a bucket have the same slot, by however much they are displaced.
+bool AnyMeet(const std::vector<uint64_t>& hashes, const Buckets& buckets, size_t count, uint64_t slot_mask) {
+  std::vector<uint64_t> slots;
+  for (size_t bucket = 0; bucket < count; ++bucket) {
+    slots.clear();
+    for (const uint32_t pair : buckets.Of(bucket)) slots.push_back(hashes[pair] & slot_mask);
+    std::sort(slots.begin(), slots.end());
+    if (std::adjacent_find(slots.begin(), slots.end()) != slots.end()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
@@ -40,17 +55,18 @@ MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
   pair_mask_ = id_bits_ < 32 ? (uint64_t{1} << 2 * id_bits_) - 1 : ~uint64_t{0};
   limit_ = (uint64_t{most_rank} + 1) << id_bits_;
   const int least = BitsOf(merges.size() + merges.size() / 4);
+  size_t tries = kTries << least;
   for (int slot_bits = least; slot_bits <= std::min(least + 2, 2 * id_bits_); ++slot_bits) {
     if (2 * id_bits_ - slot_bits + value_bits_ > 63) continue;
-    for (uint64_t i = 0; i < kHashes; ++i) {
+    for (uint64_t i = 0; i < kHashes && tries > 0; ++i) {
       factor_ = (0xD1B54A32D192ED03u + i * 0x9E3779B97F4A7C16u) | 1;
-      if (Fill(merges, slot_bits)) return;
+      if (Fill(merges, slot_bits, tries)) return;
     }
   }
-  slots_.clear();  // too large, or made up so that hashes meet
+  slots_.clear();  // too large, or made up so that none of the hashes does
 }
 
-bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits) {
+bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits, size_t& tries) {
   slot_bits_ = slot_bits;
   slot_mask_ = (uint64_t{1} << slot_bits) - 1;
   // What a slot does not tell has to tell the bucket.
@@ -61,6 +77,7 @@ bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits) {
   for (const Merge& merge : merges) hashes.push_back(Hash(merge.left, merge.right));
   const size_t count = size_t{1} << bucket_bits;
   const Buckets buckets(hashes, bucket_shift_, count);
+  if (AnyMeet(hashes, buckets, count, slot_mask_)) return false;
   std::vector<uint32_t> largest_first(count);
   std::iota(largest_first.begin(), largest_first.end(), 0);
   std::sort(largest_first.begin(), largest_first.end(),
@@ -76,11 +93,11 @@ bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits) {
       return std::all_of(pairs.begin(), pairs.end(), [&](uint32_t pair) { return slot_of(pair, by) == kFree; });
     };
     uint64_t by = 0;
-    while (by <= slot_mask_ && !fits(by)) ++by;
-    if (by > slot_mask_) return false;
+    for (; !fits(by); ++by) {
+      if (by == slot_mask_ || --tries == 0) return false;
+    }
     for (const uint32_t pair : pairs) {
       uint64_t& slot = slot_of(pair, by);
-      if (slot != kFree) return false;  // another pair of the bucket has the same slot
       slot = hashes[pair] >> slot_bits << value_bits_ | uint64_t{merges[pair].rank} << id_bits_ | merges[pair].result;
     }
     displacements_[bucket] = static_cast<uint32_t>(by);
