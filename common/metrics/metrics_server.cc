@@ -42,7 +42,7 @@ HttpAnswer Answer(const HttpRequest& request, const Collectables& collectables, 
   if (request.method == "HEAD") return answer;
   answer.body = Collected(collectables);
   if (options.others) {
-    if (!scrapes.try_acquire()) return {503, kPlain, "Other scrapes wait for an agent that does not answer.\n", {}};
+    if (!scrapes.try_acquire()) return {503, kPlain, "As many scrapes as may wait for the agents already do.\n", {}};
     const absl::Cleanup done = [&scrapes] { scrapes.release(); };
     std::vector<MetricsText> all = {{"", std::move(answer.body)}};
     std::vector<MetricsText> others = options.others();

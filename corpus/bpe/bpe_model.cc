@@ -5,7 +5,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
-#include "corpus/bpe/short_word.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -158,6 +157,7 @@ void BpeModel::FindJoints() {
   std::vector<absl::string_view> bytes_of;
   for (const auto& [bytes, id] : id_of_) {
     if (id >= bytes_of.size()) bytes_of.resize(id + 1);
+    if (!bytes_of[id].empty()) return;  // the places of an id with several tokens are not known
     bytes_of[id] = bytes;
   }
   joints_.assign(std::max<size_t>(merges_.size() / 4, 64), 0);
@@ -314,7 +314,7 @@ void BpeModel::EncodeApart(std::string_view word, Scratch& scratch, std::vector<
 }
 
 void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const {
-  ShortWord symbols;
+  ShortWord& symbols = scratch.short_words[0];
   if (!Begin(word, scratch, symbols)) return EncodeApart(word, scratch, ids);
   ShortWord* words = &symbols;
   merge_words_(table_, {&words, 1});
@@ -322,8 +322,8 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
 }
 
 void BpeModel::Encode(std::span<const std::string_view> words, Scratch& scratch, EncodedWords& made) const {
-  constexpr size_t kTogether = 32;
-  ShortWord symbols[kTogether];
+  constexpr size_t kTogether = Scratch::kTogether;
+  ShortWord* const symbols = scratch.short_words.data();
   for (; !words.empty(); words = words.subspan(std::min(kTogether, words.size()))) {
     const auto group = words.first(std::min(kTogether, words.size()));
     ShortWord* short_words[kTogether];

@@ -15,6 +15,7 @@
 #include "corpus/bpe/encoded_words.h"
 #include "corpus/bpe/merge_table.h"
 #include "corpus/bpe/merge_words.h"
+#include "corpus/bpe/short_word.h"
 
 namespace cairn::corpus {
 
@@ -59,13 +60,25 @@ class BpeModel {
   template <typename Add>
   void ForEachWholeWord(Add&& add) const {
     Scratch scratch;
+    EncodedWords made;
+    std::vector<std::string_view> words;
     std::vector<uint32_t> ids;
+    const auto add_some = [&] {
+      made.clear();
+      Encode(words, scratch, made);
+      for (size_t i = 0, begin = 0; i < words.size(); begin = made.ends[i++]) {
+        if (made.ends[i] == begin + 1 && made.ids[begin] == ids[i]) add(words[i], ids[i]);
+      }
+      words.clear();
+      ids.clear();
+    };
     for (const auto& [bytes, id] : id_of_) {
       if (bytes.empty() || bytes.size() > kMostWhole) continue;
-      ids.clear();
-      Encode(bytes, scratch, ids);
-      if (ids.size() == 1 && ids[0] == id) add(std::string_view(bytes), id);
+      words.push_back(bytes);
+      ids.push_back(id);
+      if (words.size() == kWholeTogether) add_some();
     }
+    add_some();
   }
 
   // Finds a piece of `word` from `from` on that no merge can join with what follows, and returns its end. Both sides
@@ -87,9 +100,13 @@ class BpeModel {
       uint32_t at;
       uint32_t left, right, result;
     };
+    static constexpr size_t kTogether = 32;  // so many words are merged by turns
+
     std::vector<uint32_t> ids;
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
+    // Not on the stack: there GCC 12's AddressSanitizer aligns nothing to 64 bytes.
+    std::vector<ShortWord> short_words = std::vector<ShortWord>(kTogether);
   };
 
   // Appends the ids of one word. It merges the pair with the lowest rank, and the leftmost of equal ones, until no pair
@@ -105,7 +122,8 @@ class BpeModel {
     uint32_t result = kNone;
   };
 
-  static constexpr size_t kMostWhole = 31;  // longer words are too rare to be worth the time
+  static constexpr size_t kMostWhole = 31;        // longer words are too rare to be worth the time
+  static constexpr size_t kWholeTogether = 1024;  // so many are encoded together
 
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
   void MakeTable();

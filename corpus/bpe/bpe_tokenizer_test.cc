@@ -140,6 +140,18 @@ TEST(BpeTokenizer, Encode_WholeWordsAndUnknownBytes_AreNotCut) {
   }
 }
 
+// A merge names ids, so it may join either token to what stands beside the other one.
+TEST(BpeTokenizer, Encode_TokensThatShareAnId_AreNotCut) {
+  for (const uint32_t second : {257u, 256u}) {
+    BpeModel model;
+    for (uint32_t byte = 0; byte < 256; ++byte) model.AddToken(std::string(1, static_cast<char>(byte)), byte);
+    model.AddToken("的", 256);
+    model.AddToken("是", second);
+    model.Finish();
+    EXPECT_EQ(model.PieceEnd("的是的是的是", 0), second == 256 ? 18 : 3);
+  }
+}
+
 TEST(IdCache, Encode_RandomWords_MakesEachOnceAndKnowsItsIds) {
   std::mt19937_64 random(2);
   const WholeWords none;

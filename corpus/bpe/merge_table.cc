@@ -9,11 +9,13 @@ namespace cairn::corpus {
 namespace {
 
 // Buckets have 2 ** kBucketBits slots each: at most six or seven pairs on average, which find room soon although four
-// fifths of the slots will be taken. That takes 13 looks for each slot; merges that are made up could need any number.
+// fifths of the slots will be taken.
 constexpr int kBucketBits = 3;
-constexpr uint64_t kLooksPerSlot = 64;
-// One hash of ten gives no two pairs of a bucket the same slot.
+// With one of ten no two pairs of a bucket meet.
 constexpr int kHashes = 64;
+// So many places are tried for each slot before the table is given up. Pairs as they come take about a dozen. If many
+// buckets were made up to need the same places, each would be tried behind all others.
+constexpr size_t kTries = 256;
 
 int BitsOf(uint64_t number) { return static_cast<int>(std::bit_width(number)); }
 
@@ -32,6 +34,18 @@ struct Buckets {
   std::vector<uint32_t> begins, order;
 };
 
+// Returns whether two pairs of a bucket have the same slot, by however much they are displaced.
+bool AnyMeet(const std::vector<uint64_t>& hashes, const Buckets& buckets, size_t count, uint64_t slot_mask) {
+  std::vector<uint64_t> slots;
+  for (size_t bucket = 0; bucket < count; ++bucket) {
+    slots.clear();
+    for (const uint32_t pair : buckets.Of(bucket)) slots.push_back(hashes[pair] & slot_mask);
+    std::sort(slots.begin(), slots.end());
+    if (std::adjacent_find(slots.begin(), slots.end()) != slots.end()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
@@ -44,18 +58,18 @@ MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
   limit_ = (uint64_t{most_rank} + 1) << id_bits_;
   // With a slot for each pair that there could be, the hash alone is perfect.
   const int most = 2 * id_bits_, least = std::min(BitsOf(merges.size() + merges.size() / 4), most);
+  size_t tries = kTries << least;
   for (int slot_bits = least; slot_bits <= std::min(least + 2, most); ++slot_bits) {
     if (2 * id_bits_ - slot_bits + value_bits_ > 63) continue;
-    uint64_t looks = kLooksPerSlot << slot_bits;
-    for (uint64_t i = 0; i < kHashes && looks > 0; ++i) {
+    for (uint64_t i = 0; i < kHashes && tries > 0; ++i) {
       factor_ = (0xD1B54A32D192ED03u + i * 0x9E3779B97F4A7C16u) | 1;
-      if (Fill(merges, slot_bits, looks)) return;
+      if (Fill(merges, slot_bits, tries)) return;
     }
   }
-  slots_.clear();  // too large, or made up so that hashes meet
+  slots_.clear();  // too large, or made up so that none of the hashes does
 }
 
-bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits, uint64_t& looks) {
+bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits, size_t& tries) {
   slot_bits_ = slot_bits;
   slot_mask_ = (uint64_t{1} << slot_bits) - 1;
   // What a slot does not tell has to tell the bucket.
@@ -66,13 +80,7 @@ bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits, uint64_t&
   for (const Merge& merge : merges) hashes.push_back(Hash(merge.left, merge.right));
   const size_t count = size_t{1} << bucket_bits;
   const Buckets buckets(hashes, bucket_shift_, count);
-  std::vector<uint64_t> own;
-  for (size_t bucket = 0; bucket < count; ++bucket) {
-    own.clear();
-    for (const uint32_t pair : buckets.Of(bucket)) own.push_back(hashes[pair] & slot_mask_);
-    std::sort(own.begin(), own.end());
-    if (std::adjacent_find(own.begin(), own.end()) != own.end()) return false;
-  }
+  if (AnyMeet(hashes, buckets, count, slot_mask_)) return false;
   std::vector<uint32_t> largest_first(count);
   std::iota(largest_first.begin(), largest_first.end(), 0);
   std::sort(largest_first.begin(), largest_first.end(),
@@ -89,12 +97,11 @@ bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits, uint64_t&
     };
     uint64_t by = 0;
     for (; !fits(by); ++by) {
-      if (by == slot_mask_ || looks == 0) return false;
-      --looks;
+      if (by == slot_mask_ || --tries == 0) return false;
     }
     for (const uint32_t pair : pairs) {
-      slot_of(pair, by) =
-          hashes[pair] >> slot_bits << value_bits_ | uint64_t{merges[pair].rank} << id_bits_ | merges[pair].result;
+      uint64_t& slot = slot_of(pair, by);
+      slot = hashes[pair] >> slot_bits << value_bits_ | uint64_t{merges[pair].rank} << id_bits_ | merges[pair].result;
     }
     displacements_[bucket] = static_cast<uint32_t>(by);
   }

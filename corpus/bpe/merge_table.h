@@ -25,7 +25,8 @@ class MergeTable {
   static constexpr uint64_t kNone = ~uint64_t{0} >> 1;
 
   // Makes the table of merges whose pairs differ. `most_id` is the largest id that Find() will be asked for. Of numbers
-  // so large that a slot has no room for them, it makes a table that is empty().
+  // so large that a slot has no room for them, and of pairs that were made up so that no hash serves, it makes a table
+  // that is empty().
   MergeTable(const std::vector<Merge>& merges, uint32_t most_id);
   MergeTable() = default;
 
@@ -62,8 +63,9 @@ class MergeTable {
   Place PlaceOf(uint64_t hash) const {
     return {(hash & slot_mask_) ^ displacements_[hash >> bucket_shift_], hash >> slot_bits_ << value_bits_};
   }
-  // Makes the table with 2 ** slot_bits slots. Returns false if some bucket finds no room within so many looks.
-  bool Fill(const std::vector<Merge>& merges, int slot_bits, uint64_t& looks);
+  // Makes the table with 2 ** slot_bits slots. Returns false if some bucket finds no room, or not within `tries`, which
+  // it lowers.
+  bool Fill(const std::vector<Merge>& merges, int slot_bits, size_t& tries);
 
   // Its rank is greater than each.
   static constexpr uint64_t kFree = ~uint64_t{0};

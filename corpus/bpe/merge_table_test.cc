@@ -71,5 +71,46 @@ TEST(MergeTable, Make_IdsTooLargeForASlot_IsEmpty) {
   EXPECT_TRUE(TableOf({{{1, 2}, {0, 3}}}, uint32_t{1} << 24).empty());
 }
 
+// Undoes the first hash of a table, so that tests can choose what it gives.
+class Unhash {
+ public:
+  explicit Unhash(int id_bits) : id_bits_(id_bits), mask_((uint64_t{1} << 2 * id_bits) - 1) {}
+
+  std::pair<uint32_t, uint32_t> operator()(uint64_t hash) const {
+    uint64_t pair = hash * Inverse(0xD1B54A32D192ED03u) & mask_;
+    pair ^= pair >> id_bits_;
+    pair = pair * Inverse(0x9E3779B97F4A7C15u) & mask_;
+    return {static_cast<uint32_t>(pair >> id_bits_), static_cast<uint32_t>(pair & ((uint64_t{1} << id_bits_) - 1))};
+  }
+
+ private:
+  static uint64_t Inverse(uint64_t odd) {
+    uint64_t inverse = odd;
+    for (int i = 0; i < 5; ++i) inverse *= 2 - odd * inverse;
+    return inverse;
+  }
+
+  int id_bits_;
+  uint64_t mask_;
+};
+
+// Room for each bucket is only behind that of all others: a hundred thousand of them would be tried for minutes.
+TEST(MergeTable, Make_BucketsThatNeedTheSamePlaces_IsGivenUpSoon) {
+  constexpr int kIdBits = 19, kSlotBits = 20, kBucketBits = 17;
+  constexpr uint32_t kMostId = (1u << kIdBits) - 2;
+  const Unhash unhash(kIdBits);
+  // The table of no merges has one slot, so all of the hash is in the tag, above the bits of an id and of a rank.
+  const auto [left, right] = unhash(123'456'789);
+  ASSERT_EQ(TableOf({}, kMostId).AskFor(left, right).tag >> (kIdBits + 1), 123'456'789u) << "the hash is another one";
+  std::vector<MergeTable::Merge> merges;
+  for (uint64_t bucket = 0; bucket < uint64_t{1} << kBucketBits; ++bucket) {
+    for (uint64_t slot = 0; slot < 6; ++slot) {
+      const auto [a, b] = unhash(bucket << (2 * kIdBits - kBucketBits) | (bucket & 1) << kSlotBits | slot);
+      if (a <= kMostId && b <= kMostId) merges.push_back({a, b, static_cast<uint32_t>(merges.size()), 1});
+    }
+  }
+  EXPECT_TRUE(MergeTable(merges, kMostId).empty());
+}
+
 }  // namespace
 }  // namespace cairn::corpus
