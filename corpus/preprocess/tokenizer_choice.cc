@@ -1,5 +1,7 @@
 #include "corpus/preprocess/tokenizer_choice.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +70,16 @@ absl::StatusOr<ChosenTokenizer> HuggingFace(const TokenizerChoice& choice) {
 // Megatron-LM adds no tokens around a text, and ends a document with the model's </s>.
 absl::StatusOr<ChosenTokenizer> SentencePiece(const TokenizerChoice& choice) {
   CAIRN_RETURN_IF_ERROR(Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a SentencePiece model"));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(choice.tokenizer_model, ignored)) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("--tokenizer-model ", choice.tokenizer_model, " is a directory, and ", choice.type,
+                                  " reads a SentencePiece model"),
+                     {{"file", choice.tokenizer_model},
+                      {"next",
+                       "Give the .model file in it, or take --tokenizer-type HuggingFaceTokenizer for its "
+                       "tokenizer.json."}});
+  }
   ChosenTokenizer chosen;
   CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadTokenizerFile(choice.tokenizer_model));
   CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, ParseSentencePiece(content, choice.tokenizer_model));

@@ -109,6 +109,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
                          "is kept; give keep_last and keep_best to CairnCallback, such as keep_best=%r",
                          self._client.job, _best_rule(args))
         self._manager = CheckpointManager(self._client, **options)
+        self._manager.schedule_is_elsewhere()  # the Trainer says when to save
         if state.global_step and self._resumed is None:
             return  # it was resumed from files of its own
         target = self._state_of(args, state, parts)

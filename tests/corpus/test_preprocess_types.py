@@ -124,6 +124,7 @@ def test_null(tmp_path, size):
     ("flags", "words"),
     [
         (("--tokenizer-type", "Llama2Tokenizer"), "needs --tokenizer-model"),
+        (("--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", "/"), "--tokenizer-type HuggingFaceTokenizer"),
         (("--tokenizer-type", "TikTokenizer", "--tokenizer-model", "in.jsonl", "--vocab-size", "7"), "special tokens"),
         (("--tokenizer-type", "TikTokenizer", "--tokenizer-model", "in.jsonl"), "in.jsonl: not a JSON list"),
         (("--tokenizer-type", "NullTokenizer"), "needs --vocab-size"),

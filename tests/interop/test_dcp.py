@@ -60,6 +60,17 @@ def test_tensors_that_torch_conjugates_when_they_are_read_are_refused(cluster, t
             assert "resolve_conj" in str(caught.value)
 
 
+def test_a_directory_that_is_older_than_the_job_is_told(tmp_path, caplog):
+    """A program that looks for its latest step among directories finds none of Cairn's."""
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        for step, told in ((3, False), (5, True)):
+            write(tmp_path / "4", state(1))
+            cairn.torch.dcp.save(state(1), checkpoint_id=tmp_path / str(step), client=client)
+            caplog.clear()
+            cairn.torch.dcp.load(state(None), checkpoint_id=tmp_path / "4", client=client)
+            assert ("a later checkpoint, job@5" in caplog.text.replace(client.job, "job")) == told, caplog.text
+
+
 def test_a_directory_goes_to_the_shards_of_another_layout(tmp_path):
     whole = torch.from_numpy(noise((10, 6), np.float32, 3))
     write(tmp_path / "dcp", {"w": whole, "step": 3})

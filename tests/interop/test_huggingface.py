@@ -88,6 +88,7 @@ def test_Callback_NoDirectoryIsGiven_GoesOnFromTheLatestStep(client, tmp_path, c
     trainer(tmp_path, [spy, CairnCallback(client)]).train()
     assert min(spy.weights) == 5 and max(spy.weights) == 18
     assert "begins its data anew" in caplog.text and "resume_directory" in caplog.text
+    assert "every_steps" not in caplog.text, "the Trainer says when to save"
 
 
 class Counter(transformers.TrainerCallback, transformers.trainer_callback.ExportableState):

@@ -64,7 +64,9 @@ def _lines(path: pathlib.Path) -> list[str]:
         text = path.read_text()
     except OSError as error:
         raise Error(
-            "BAD_TOKEN", f"the token file {path} cannot be read: {error.strerror}", {"file": str(path)}
+            "BAD_TOKEN", f"the token file {path} cannot be read: {error.strerror}",
+            {"file": str(path), "next": f"Give the path of a file that this process (user {os.geteuid()}) can read: of "
+             "mode 0400 or 0600 with this user as its owner, or 0440 with a group of this process."}
         ) from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 

@@ -13,6 +13,7 @@ storage_writer or storage_reader to PyTorch's own calls passes CairnWriter and C
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import os
 import threading
 from typing import Any
@@ -25,7 +26,7 @@ from cairn._base.errors import Error
 from cairn._base.results import Checkpoint
 from cairn._load.loader import tell_unfilled
 from cairn.client import Client, Saving
-from cairn.torch._dcp.checkpoint_id import check_series, step_of
+from cairn.torch._dcp.checkpoint_id import check_series, number_of, step_of
 from cairn.torch._dcp.default_client import own_client
 from cairn.torch._dcp.storage import CairnReader, CairnWriter
 from cairn.torch._state_dict.flatten import FlatState, flatten, is_dcp_directory
@@ -34,6 +35,7 @@ from cairn.torch._state_dict.save_load import fill, names_error
 __all__ = ["CairnReader", "CairnWriter", "async_save", "load", "save"]
 
 _LONGEST = 365 * 24 * 3600.0
+_log = logging.getLogger(__name__)
 
 
 def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
@@ -108,7 +110,8 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
       state_dict: what this rank wants; names of the checkpoint that it lacks are left alone, as in PyTorch. Values with
         load_state_dict() are given their state.
       checkpoint_id: ends in the number of a committed step, or is a directory with a `.metadata`, which
-        torch.distributed.checkpoint wrote.
+        torch.distributed.checkpoint wrote. If the job has a later step than the number of such a directory, a warning
+        names it.
       storage_reader: must be None: the agents read.
       planner: None, or a DefaultLoadPlanner as it comes; with allow_partial_load, names that the checkpoint lacks are
         left as they are.
@@ -125,6 +128,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
     client = _client_of(client, process_group, no_dist)
     states = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     if checkpoint_id is not None and is_dcp_directory(checkpoint_id):
+        _tell_later_steps(checkpoint_id, client)
         report = fill(client, states, None, None, False, source=checkpoint_id)
     else:
         step = step_of(checkpoint_id)
@@ -142,6 +146,16 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
             value.load_state_dict(states[key])
         else:
             state_dict[key] = states[key]
+
+
+def _tell_later_steps(checkpoint_id: str | os.PathLike[str], client: Client) -> None:
+    """Says if the job has a later step than a directory: a program that looks for the latest directory misses it."""
+    number = number_of(checkpoint_id)
+    steps = client.checkpoints() if client.rank == 0 and number is not None else []
+    if number is not None and steps and steps[-1] > number:
+        _log.warning("%s is loaded, but the job has a later checkpoint, %s@%s: take the step to load from "
+                     "Client.checkpoints(), not from the directories there are", os.fspath(checkpoint_id), client.job,
+                     steps[-1])
 
 
 def _begin(state_dict: dict[str, Any], checkpoint_id: str | os.PathLike[str] | None, storage_writer: Any, planner: Any,

@@ -18,14 +18,20 @@ _lock = threading.Lock()
 _directories: weakref.WeakKeyDictionary[Client, str] = weakref.WeakKeyDictionary()
 
 
-def step_of(checkpoint_id: str | os.PathLike[str] | None) -> int:
-    """Returns the number at the end of a checkpoint_id. Raises BAD_REQUEST if there is none."""
+def number_of(checkpoint_id: str | os.PathLike[str] | None) -> int | None:
+    """Returns the number at the end of a checkpoint_id, if there is one."""
     path = os.fspath(checkpoint_id) if isinstance(checkpoint_id, (str, os.PathLike)) else ""
     found = _STEP.fullmatch(path.rstrip("/").rpartition("/")[2]) if isinstance(path, str) else None
-    if found is None:
+    return None if found is None else int(found.group(1))
+
+
+def step_of(checkpoint_id: str | os.PathLike[str] | None) -> int:
+    """Returns the number at the end of a checkpoint_id. Raises BAD_REQUEST if there is none."""
+    number = number_of(checkpoint_id)
+    if number is None:
         raise Error("BAD_REQUEST", f"checkpoint_id={checkpoint_id!r} does not end in the number of a step: write it as "
                     "\"checkpoints/1200\"; a directory that PyTorch wrote can be loaded if it has a .metadata")
-    return int(found.group(1))
+    return number
 
 
 def check_series(checkpoint_id: str | os.PathLike[str] | None, client: Client) -> None:

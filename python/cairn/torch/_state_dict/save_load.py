@@ -164,8 +164,9 @@ def distance(error: Error) -> tuple[bool, int]:
 def _advise_on_shape(error: Error) -> None:
     """Says what to do if the shape of a tensor is not the checkpoint's."""
     if error.reason == "SHAPE_MISMATCH":
+        name = f"{error.metadata.get('job', 'JOB')}@{error.metadata.get('step', 'STEP')}"
         error.metadata.setdefault("next", (
-            "If the shape follows from the configuration, compare that with the checkpoint's (`cairn show JOB@STEP "
+            f"If the shape follows from the configuration, compare that with the checkpoint's (`cairn show {name} "
             "--tensors`). If it changes as the training goes on, make the tensor in the checkpoint's shape before the "
             "load, as in `module.seen = torch.empty(9)` for [9], or let the module return it by get_extra_state(): "
             "that comes back in the shape in which it was saved."))

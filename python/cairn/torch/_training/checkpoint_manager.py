@@ -167,6 +167,10 @@ class CheckpointManager:
             self._terminate(saving)
         return saving
 
+    def schedule_is_elsewhere(self) -> None:
+        """Says that the program calls save() by a schedule of its own, so step() does not warn that it has none."""
+        self._told_schedule = True
+
     def save(self, step: SupportsIndex, state: State, metrics: Mapping[str, float] | None = None) -> Saving | None:
         """Saves whether or not it is due. Every rank must call it for the same step. Arguments and errors as step()."""
         self._begin_call()
