@@ -122,7 +122,7 @@ class BpeModel {
     uint32_t result = kNone;
   };
 
-  static constexpr size_t kMostWhole = 31;  // longer words are too rare to be worth the time
+  static constexpr size_t kMostWhole = 31;        // longer words are too rare to be worth the time
   static constexpr size_t kWholeTogether = 1024;  // so many are encoded together
 
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;

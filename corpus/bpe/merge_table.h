@@ -63,8 +63,8 @@ class MergeTable {
   Place PlaceOf(uint64_t hash) const {
     return {(hash & slot_mask_) ^ displacements_[hash >> bucket_shift_], hash >> slot_bits_ << value_bits_};
   }
-  // Makes the table with 2 ** slot_bits slots. Returns false if some bucket finds no room, or not within `tries`, which it
-  // lowers.
+  // Makes the table with 2 ** slot_bits slots. Returns false if some bucket finds no room, or not within `tries`, which
+  // it lowers.
   bool Fill(const std::vector<Merge>& merges, int slot_bits, size_t& tries);
 
   // Its rank is greater than each.
