@@ -240,6 +240,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the logs and checkpoints, and say where they are")
     arguments = parser.parse_args()
     display = Display()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is started and written here ends and goes then, too
     directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-quickstart-"))
     keep = arguments.keep
     root = arguments.root or str(directory / "checkpoints")
