@@ -158,4 +158,4 @@ uint64_t cairn_store_then_load(uint64_t* store, uint64_t value, const uint64_t* 
   return __atomic_load_n(load, __ATOMIC_SEQ_CST);
 }
 
-int64_t cairn_interface_version() { return 10; }
+int64_t cairn_interface_version() { return 11; }

@@ -12,7 +12,7 @@ import cairn
 from cairn._agent import shared_memory
 from cairn._base import native
 from cairn._load import receiver
-from testing.ranks import blank, files_below, noise, on_ranks, rows
+from testing.ranks import blank, files_below, noise, on_ranks, open_descriptors, rows
 
 RANKS = 2
 WHOLE = noise((64, 32 << 10), np.float32, 1)  # 8 MiB: several rounds and checksum blocks for a rank
@@ -52,10 +52,6 @@ def seen(probe):
     probe("pieces", lambda batch: count("pieces"))
     probe("receive", lambda batch, buffer: count("buffers"))
     return counts
-
-
-def open_descriptors() -> list[str]:
-    return [name for name in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{name}")]
 
 
 def log_of(cluster) -> str:
@@ -121,7 +117,7 @@ def test_a_forked_child_has_no_staging_buffer(cluster, seen, monkeypatch):
     def fork(pieces):
         child = os.fork()
         if child == 0:
-            os._exit(sum("cairn-slab" in os.readlink(f"/proc/self/fd/{name}") for name in open_descriptors()))
+            os._exit(open_descriptors("cairn-slab"))
         children.append(os.waitpid(child, 0)[1])
         return right(pieces)
 
@@ -165,13 +161,10 @@ def test_a_damaged_file_is_named_with_its_tensor(cluster, seen):
 
 @pytest.mark.parametrize("cluster", [FROM_SLABS], indirect=True)
 def test_no_descriptor_of_a_load_is_left_in_the_trainer(cluster, seen):
-    def memory() -> int:
-        return sum("/memfd:cairn" in os.readlink(f"/proc/self/fd/{name}") for name in open_descriptors())
-
-    before = memory()
+    before = open_descriptors("/memfd:cairn")
     on_ranks(cluster, load)
     assert seen["pieces"] > 0
-    assert memory() == before
+    assert open_descriptors("/memfd:cairn") == before
 
 
 @pytest.mark.parametrize("cluster", [FROM_FILES], indirect=True)

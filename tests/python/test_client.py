@@ -1,7 +1,9 @@
 """The client against an agent in this process."""
 
+import contextlib
 import os
 import pathlib
+import socket
 import struct
 import subprocess
 import sys
@@ -279,6 +281,23 @@ def test_client_of_another_process_is_refused(agent, client):
     os.waitpid(child, 0)
     assert os.read(reader, 100) == b"BAD_REQUEST"
     assert client.checkpoints() == []
+
+
+def test_forked_child_is_cut_off_from_the_agent(agent, client):
+    """gRPC in the child would take bytes of an answer from the parent's connection."""
+    def connections() -> int:
+        found = 0
+        for name in range(3, 256):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(name)) as each:
+                found += each.family == socket.AF_UNIX and f"unix:{each.getpeername()}" == agent.address
+        return found
+
+    assert client.checkpoints() == [] and connections() == 1
+    child = os.fork()
+    if child == 0:
+        os._exit(connections())
+    assert os.waitpid(child, 0)[1] == 0
+    assert connections() == 1 and client.checkpoints() == []
 
 
 # A trainer that forks while a thread of it is in a load. The child says what it is told.

@@ -6,12 +6,13 @@ import contextlib
 import errno
 import gc
 import os
+import pathlib
 import time
 from collections.abc import Iterator
 
 import grpc
 
-from cairn._base import probes, wire
+from cairn._base import native, probes, wire
 from cairn._base.errors import Error
 from cairn._base.limits import DEFAULT, Limits
 
@@ -149,7 +150,10 @@ def make_channel(address: str) -> grpc.Channel:
                     "leaves gRPC unusable in it: it can connect to nobody",
                     {"next": "Start the process by multiprocessing's \"spawn\" or \"forkserver\", or fork it while no "
                              "thread saves, loads or waits."})
-    return grpc.insecure_channel(target_of(address), options=_OPTIONS)
+    target = target_of(address)
+    if target.startswith("unix:"):
+        native.keep_from_children(pathlib.Path(target.removeprefix("unix:")))
+    return grpc.insecure_channel(target, options=_OPTIONS)
 
 
 def is_frozen(error: BaseException) -> bool:

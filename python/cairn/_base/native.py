@@ -1,4 +1,4 @@
-"""Calls the native helper library: strided copies by several threads, checksums, fenced words (python/native)."""
+"""Calls the native helper library: strided copies, checksums, fenced words, forked children (python/native)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy
 from cairn._base.arrays import Array
 from cairn._base.errors import Error
 
-_INTERFACE_VERSION = 10
+_INTERFACE_VERSION = 11
 # These are the columns of a row of the copies' table, as in struct CairnCopy.
 SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
     range(10)
@@ -38,6 +38,8 @@ def _load() -> ctypes.CDLL:
     library.cairn_fingerprint.restype = number
     library.cairn_read_pieces.argtypes = [pointer, number, number, pointer, pointer]
     library.cairn_read_pieces.restype = number
+    library.cairn_keep_from_children.argtypes = [ctypes.c_char_p]
+    library.cairn_keep_from_children.restype = number
     library.cairn_store_then_load.argtypes = [pointer, ctypes.c_uint64, pointer]
     library.cairn_store_then_load.restype = ctypes.c_uint64
     library.cairn_torch_value.argtypes = [pointer, number, ctypes.c_char_p, pointer, pointer]
@@ -49,6 +51,11 @@ def _load() -> ctypes.CDLL:
 
 LIBRARY = _load()
 store_then_load = LIBRARY.cairn_store_then_load
+
+
+def keep_from_children(socket: pathlib.Path) -> None:
+    """From now on forked children are cut off from this process's connections to Unix sockets with this name."""
+    LIBRARY.cairn_keep_from_children(os.fsencode(socket.name))
 
 
 def copy_threads() -> int:
