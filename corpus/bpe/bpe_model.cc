@@ -19,6 +19,18 @@ size_t HashPair(uint64_t pair) {
 
 uint64_t PairOf(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
 
+bool IsAscii(std::string_view text) {
+  uint64_t all = 0;
+  size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    uint64_t eight;
+    std::memcpy(&eight, text.data() + i, 8);
+    all |= eight;
+  }
+  for (; i < text.size(); ++i) all |= static_cast<uint8_t>(text[i]);
+  return (all & 0x8080808080808080u) == 0;
+}
+
 // A joint is known by the last bytes of the left token and the first bytes of the right one, up to three of each.
 constexpr size_t kJointBytes = 3;
 
@@ -92,7 +104,9 @@ inline const BpeModel::MergeSlot* BpeModel::FindMerge(uint32_t left, uint32_t ri
 }
 
 void BpeModel::Finish() {
-  MakeTable();
+  const std::vector<absl::string_view> bytes_of = BytesOfIds();
+  const std::vector<MergeTable::Merge> merges = AllMerges();
+  MakeTable(merges);
   if (by_character_) {
     for (size_t byte = 0; byte < fallback_.size(); ++byte) {
       fallback_[byte] = Find(absl::StrFormat("<0x%02X>", byte)).value_or(kNone);
@@ -104,12 +118,15 @@ void BpeModel::Finish() {
       if (!IsUtf8Continuation(p[1]) || !IsUtf8Continuation(p[2])) continue;
       three_bytes_id_[(p[0] & 0xF) << 12 | (p[1] & 0x3F) << 6 | (p[2] & 0x3F)] = id;
     }
-    if (CanCutCharacters()) FindJoints();
+    if (CanCutCharacters()) FindJoints(bytes_of, merges);
     return;
   }
   if (std::find(std::begin(byte_id_), std::end(byte_id_), kNone) != std::end(byte_id_)) return;
-  if (!table_.empty()) FindBytePairs();
-  if (!ignore_merges_) FindJoints();
+  if (!table_.empty()) {
+    FindBytePairs();
+    whole_characters_ = WholeCharacters(bytes_of, merges, table_, byte_id_);
+  }
+  if (!ignore_merges_) FindJoints(bytes_of, merges);
 }
 
 // The joints are known by the bytes of tokens. So the bytes of every symbol must be those of the text, unless it never
@@ -133,16 +150,32 @@ bool BpeModel::IsPlaceForCut(uint8_t before, uint8_t behind) const {
   return by_character_ && !(absl::ascii_isalnum(before) && absl::ascii_isalnum(behind));
 }
 
-void BpeModel::MakeTable() {
-  uint32_t most_id = unknown_ == kNone ? 0 : unknown_;
-  for (const auto& [bytes, id] : id_of_) most_id = std::max(most_id, id);
+// Returns nothing if an id has several tokens.
+std::vector<absl::string_view> BpeModel::BytesOfIds() const {
+  std::vector<absl::string_view> bytes_of;
+  for (const auto& [bytes, id] : id_of_) {
+    if (id >= bytes_of.size()) bytes_of.resize(id + 1);
+    if (!bytes_of[id].empty()) return {};
+    bytes_of[id] = bytes;
+  }
+  return bytes_of;
+}
+
+std::vector<MergeTable::Merge> BpeModel::AllMerges() const {
   std::vector<MergeTable::Merge> merges;
+  merges.reserve(merge_count_);
   for (const MergeSlot& slot : merges_) {
     if (slot.rank == kNone) continue;
     merges.push_back(
         {static_cast<uint32_t>(slot.pair >> 32), static_cast<uint32_t>(slot.pair), slot.rank, slot.result});
-    for (const uint32_t id : {merges.back().left, merges.back().right, slot.result}) most_id = std::max(most_id, id);
   }
+  return merges;
+}
+
+void BpeModel::MakeTable(std::span<const MergeTable::Merge> merges) {
+  uint32_t most_id = unknown_ == kNone ? 0 : unknown_;
+  for (const auto& [bytes, id] : id_of_) most_id = std::max(most_id, id);
+  for (const MergeTable::Merge& merge : merges) most_id = std::max({most_id, merge.left, merge.right, merge.result});
   table_ = MergeTable(merges, most_id);
 }
 
@@ -153,23 +186,16 @@ void BpeModel::FindBytePairs() {
   }
 }
 
-void BpeModel::FindJoints() {
-  std::vector<absl::string_view> bytes_of;
-  for (const auto& [bytes, id] : id_of_) {
-    if (id >= bytes_of.size()) bytes_of.resize(id + 1);
-    if (!bytes_of[id].empty()) return;  // the places of an id with several tokens are not known
-    bytes_of[id] = bytes;
-  }
+void BpeModel::FindJoints(std::span<const absl::string_view> bytes_of, std::span<const MergeTable::Merge> merges) {
+  if (bytes_of.empty()) return;  // the places of an id with several tokens are not known
   joints_.assign(std::max<size_t>(merges_.size() / 4, 64), 0);
   cuts_.resize(256 * 256);
   for (size_t pair = 0; pair < cuts_.size(); ++pair) {
     const bool place = IsPlaceForCut(static_cast<uint8_t>(pair >> 8), static_cast<uint8_t>(pair));
     cuts_[pair] = place ? Cut::kAlways : Cut::kNever;
   }
-  for (const MergeSlot& slot : merges_) {
-    if (slot.rank == kNone) continue;
-    const absl::string_view left = bytes_of[slot.pair >> 32];
-    const absl::string_view right = bytes_of[static_cast<uint32_t>(slot.pair)];
+  for (const MergeTable::Merge& merge : merges) {
+    const absl::string_view left = bytes_of[merge.left], right = bytes_of[merge.right];
     if (left.empty() || right.empty()) {  // the places of an id without bytes are not known
       cuts_.clear();
       return;
@@ -217,7 +243,9 @@ std::optional<uint32_t> BpeModel::Find(std::string_view bytes) const {
 }
 
 void BpeModel::Start(std::string_view word, std::vector<uint32_t>& ids) const {
-  return by_character_ ? StartCharacters(word, ids) : StartBytes(word, ids);
+  if (by_character_) return StartCharacters(word, ids);
+  if (!whole_characters_.empty()) return whole_characters_.Start(word, ids);
+  return StartBytes(word, ids);
 }
 
 void BpeModel::StartBytes(std::string_view word, std::vector<uint32_t>& ids) const {
@@ -279,7 +307,7 @@ void BpeModel::StartCharacters(std::string_view word, std::vector<uint32_t>& ids
 
 bool BpeModel::Begin(std::string_view word, Scratch& scratch, ShortWord& symbols) const {
   if (table_.empty() || (ignore_merges_ && Find(word))) return false;
-  if (!byte_merges_.empty()) {
+  if (!byte_merges_.empty() && (whole_characters_.empty() || IsAscii(word))) {
     if (word.size() > ShortWord::kMost) return false;
     symbols.count = word.size();
     const auto* const bytes = reinterpret_cast<const uint8_t*>(word.data());

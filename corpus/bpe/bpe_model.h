@@ -16,6 +16,7 @@
 #include "corpus/bpe/merge_table.h"
 #include "corpus/bpe/merge_words.h"
 #include "corpus/bpe/short_word.h"
+#include "corpus/bpe/whole_characters.h"
 
 namespace cairn::corpus {
 
@@ -126,9 +127,11 @@ class BpeModel {
   static constexpr size_t kWholeTogether = 1024;  // so many are encoded together
 
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
-  void MakeTable();
+  std::vector<absl::string_view> BytesOfIds() const;
+  std::vector<MergeTable::Merge> AllMerges() const;
+  void MakeTable(std::span<const MergeTable::Merge> merges);
   void FindBytePairs();
-  void FindJoints();
+  void FindJoints(std::span<const absl::string_view> bytes_of, std::span<const MergeTable::Merge> merges);
   bool CanJoin(const uint8_t* place) const;
   void Mark(size_t hash);
   uint32_t IdOfCharacter(std::string_view text) const;
@@ -156,6 +159,7 @@ class BpeModel {
   // What table_ finds for two bytes, with which every word begins, by left << 8 | right. Empty if some byte is no
   // token.
   std::vector<uint64_t> byte_merges_;
+  WholeCharacters whole_characters_;  // none if byte_merges_ is empty
   // Whether words may be cut between two bytes, by left << 8 | right. Empty if they may not be cut at all.
   enum class Cut : uint8_t { kNever, kAlways, kAsk };
   std::vector<Cut> cuts_;

@@ -48,7 +48,7 @@ bool AnyMeet(const std::vector<uint64_t>& hashes, const Buckets& buckets, size_t
 
 }  // namespace
 
-MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
+MergeTable::MergeTable(std::span<const Merge> merges, uint32_t most_id) {
   uint32_t most_rank = 0;
   for (const Merge& merge : merges) most_rank = std::max(most_rank, merge.rank);
   // The number of all ones is no id and no rank.
@@ -69,7 +69,7 @@ MergeTable::MergeTable(const std::vector<Merge>& merges, uint32_t most_id) {
   slots_.clear();  // too large, or made up so that none of the hashes does
 }
 
-bool MergeTable::Fill(const std::vector<Merge>& merges, int slot_bits, size_t& tries) {
+bool MergeTable::Fill(std::span<const Merge> merges, int slot_bits, size_t& tries) {
   slot_bits_ = slot_bits;
   slot_mask_ = (uint64_t{1} << slot_bits) - 1;
   // What a slot does not tell has to tell the bucket.

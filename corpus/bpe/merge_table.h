@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "corpus/bpe/huge_pages.h"
@@ -27,7 +28,7 @@ class MergeTable {
   // Makes the table of merges whose pairs differ. `most_id` is the largest id that Find() will be asked for. Of numbers
   // so large that a slot has no room for them, and of pairs that were made up so that no hash serves, it makes a table
   // that is empty().
-  MergeTable(const std::vector<Merge>& merges, uint32_t most_id);
+  MergeTable(std::span<const Merge> merges, uint32_t most_id);
   MergeTable() = default;
 
   bool empty() const { return slots_.empty(); }
@@ -65,7 +66,7 @@ class MergeTable {
   }
   // Makes the table with 2 ** slot_bits slots. Returns false if some bucket finds no room, or not within `tries`, which
   // it lowers.
-  bool Fill(const std::vector<Merge>& merges, int slot_bits, size_t& tries);
+  bool Fill(std::span<const Merge> merges, int slot_bits, size_t& tries);
 
   // Its rank is greater than each.
   static constexpr uint64_t kFree = ~uint64_t{0};

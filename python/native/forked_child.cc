@@ -18,8 +18,8 @@
 
 namespace {
 
-// The names that were given. They are never removed, and no lock guards them: a child may have been forked while another
-// thread added one.
+// The names that were given. They are never removed, and no lock guards them: a child may have been forked while
+// another thread added one.
 struct Name {
   char text[sizeof(sockaddr_un::sun_path)] = {};
   Name* next = nullptr;
@@ -36,7 +36,8 @@ bool IsGiven(std::string_view name) {
 bool IsParents(int descriptor) {
   sockaddr_un peer;
   socklen_t size = sizeof(peer);
-  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.sun_family != AF_UNIX) return false;
+  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.sun_family != AF_UNIX)
+    return false;
   constexpr socklen_t kHead = offsetof(sockaddr_un, sun_path);
   if (size <= kHead || size > sizeof(peer) || peer.sun_path[0] == '\0') return false;
   const std::string_view path(peer.sun_path, strnlen(peer.sun_path, size - kHead));

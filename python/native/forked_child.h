@@ -1,9 +1,10 @@
-// Cuts a forked child off from the connections that are its parent's. It is a C interface that Python loads with ctypes.
+// Cuts a forked child off from the connections that are its parent's. It is a C interface that Python loads with
+// ctypes.
 //
-// gRPC starts its threads again in a child before it looks whose connections it has. What its parent had not done yet at
-// the fork is then done by both: the child takes bytes of an answer out of the parent's connection, and the parent waits
-// for them until its deadline; or it sends bytes of its own in the midst of a request. (Seen once in 5,000 forks with
-// grpcio 1.85.) So in the child other sockets stand in the place of these, before a thread of gRPC runs there.
+// gRPC starts its threads again in a child before it looks whose connections it has. What its parent had not done yet
+// at the fork is then done by both: the child takes bytes of an answer out of the parent's connection, and the parent
+// waits for them until its deadline; or it sends bytes of its own in the midst of a request. (Seen once in 5,000 forks
+// with grpcio 1.85.) So in the child other sockets stand in the place of these, before a thread of gRPC runs there.
 //
 // pthread_atfork calls the handlers of children in the order in which they were registered. This one is registered when
 // the library is loaded, and gRPC's when the process makes its first channel. In a process that has made a channel
