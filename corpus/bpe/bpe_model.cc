@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "corpus/unicode/class_table.h"
 
@@ -30,26 +29,6 @@ bool IsAscii(std::string_view text) {
   for (; i < text.size(); ++i) all |= static_cast<uint8_t>(text[i]);
   return (all & 0x8080808080808080u) == 0;
 }
-
-// A joint is known by the last bytes of the left token and the first bytes of the right one, up to three of each.
-constexpr size_t kJointBytes = 3;
-
-uint32_t ShapeOf(size_t left, size_t right) { return static_cast<uint32_t>((left - 1) * kJointBytes + right - 1); }
-
-// The bytes before a place, the nearest one lowest, and those behind it. Three on either side must be readable.
-struct Joint {
-  explicit Joint(const uint8_t* place)
-      : before(uint32_t{place[-1]} | uint32_t{place[-2]} << 8 | uint32_t{place[-3]} << 16),
-        behind(uint32_t{place[0]} | uint32_t{place[1]} << 8 | uint32_t{place[2]} << 16) {}
-
-  uint64_t Hash(size_t left, size_t right) const {
-    const uint64_t key = uint64_t{before & ((1u << 8 * left) - 1)} << 24 | (behind & ((1u << 8 * right) - 1)) |
-                         uint64_t{ShapeOf(left, right)} << 48;
-    return key * 0x9E3779B97F4A7C15u >> 32;
-  }
-
-  uint32_t before, behind;
-};
 
 }  // namespace
 
@@ -118,7 +97,8 @@ void BpeModel::Finish() {
       if (!IsUtf8Continuation(p[1]) || !IsUtf8Continuation(p[2])) continue;
       three_bytes_id_[(p[0] & 0xF) << 12 | (p[1] & 0x3F) << 6 | (p[2] & 0x3F)] = id;
     }
-    if (CanCutCharacters()) FindJoints(bytes_of, merges);
+    if (!bytes_of.empty() && CanCutCharacters(merges))
+      cuts_ = WordCuts(bytes_of, merges, WordCuts::Symbols::kCharacters);
     return;
   }
   if (std::find(std::begin(byte_id_), std::end(byte_id_), kNone) != std::end(byte_id_)) return;
@@ -126,28 +106,21 @@ void BpeModel::Finish() {
     FindBytePairs();
     whole_characters_ = WholeCharacters(bytes_of, merges, table_, byte_id_);
   }
-  if (!ignore_merges_) FindJoints(bytes_of, merges);
+  if (!ignore_merges_ && !bytes_of.empty()) cuts_ = WordCuts(bytes_of, merges, WordCuts::Symbols::kBytes);
 }
 
-// The joints are known by the bytes of tokens. So the bytes of every symbol must be those of the text, unless it never
-// merges; no character may vanish; and what becomes of a character may not depend on its neighbours.
-bool BpeModel::CanCutCharacters() const {
+// Places for cuts are known by the bytes of tokens. So the bytes of every symbol must be those of the text, unless it
+// never merges; no character may vanish; and what becomes of a character may not depend on its neighbours.
+bool BpeModel::CanCutCharacters(std::span<const MergeTable::Merge> merges) const {
   if (ignore_merges_ || !prefix_.empty() || !suffix_.empty()) return false;
   const bool all_bytes = byte_fallback_ && std::find(fallback_.begin(), fallback_.end(), kNone) == fallback_.end();
   if (!all_bytes && (unknown_ == kNone || fuse_unknown_ || byte_fallback_)) return false;
   const auto has_other_bytes = [&](uint32_t id) {
     return id == unknown_ || (byte_fallback_ && std::find(fallback_.begin(), fallback_.end(), id) != fallback_.end());
   };
-  return std::none_of(merges_.begin(), merges_.end(), [&](const MergeSlot& slot) {
-    return slot.rank != kNone && (has_other_bytes(static_cast<uint32_t>(slot.pair >> 32)) ||
-                                  has_other_bytes(static_cast<uint32_t>(slot.pair)));
+  return std::none_of(merges.begin(), merges.end(), [&](const MergeTable::Merge& merge) {
+    return has_other_bytes(merge.left) || has_other_bytes(merge.right);
   });
-}
-
-// Returns whether it is worth looking for a cut between these bytes.
-bool BpeModel::IsPlaceForCut(uint8_t before, uint8_t behind) const {
-  if (behind >= 0x80) return behind >= 0xE0 && (by_character_ || before >= 0x80);
-  return by_character_ && !(absl::ascii_isalnum(before) && absl::ascii_isalnum(behind));
 }
 
 // Returns nothing if an id has several tokens.
@@ -184,56 +157,6 @@ void BpeModel::FindBytePairs() {
   for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
     byte_merges_[pair] = table_.Find(byte_id_[pair >> 8], byte_id_[pair & 0xFF]);
   }
-}
-
-void BpeModel::FindJoints(std::span<const absl::string_view> bytes_of, std::span<const MergeTable::Merge> merges) {
-  if (bytes_of.empty()) return;  // the places of an id with several tokens are not known
-  joints_.assign(std::max<size_t>(merges_.size() / 4, 64), 0);
-  cuts_.resize(256 * 256);
-  for (size_t pair = 0; pair < cuts_.size(); ++pair) {
-    const bool place = IsPlaceForCut(static_cast<uint8_t>(pair >> 8), static_cast<uint8_t>(pair));
-    cuts_[pair] = place ? Cut::kAlways : Cut::kNever;
-  }
-  for (const MergeTable::Merge& merge : merges) {
-    const absl::string_view left = bytes_of[merge.left], right = bytes_of[merge.right];
-    if (left.empty() || right.empty()) {  // the places of an id without bytes are not known
-      cuts_.clear();
-      return;
-    }
-    Cut& cut = cuts_[static_cast<uint8_t>(left.back()) << 8 | static_cast<uint8_t>(right.front())];
-    if (cut == Cut::kNever) continue;
-    cut = Cut::kAsk;
-    const size_t before = std::min(left.size(), kJointBytes), behind = std::min(right.size(), kJointBytes);
-    uint8_t text[2 * kJointBytes] = {};
-    std::memcpy(text + kJointBytes - before, left.data() + left.size() - before, before);
-    std::memcpy(text + kJointBytes, right.data(), behind);
-    const uint64_t bit = Joint(text + kJointBytes).Hash(before, behind) & (joints_.size() * 64 - 1);
-    joints_[bit / 64] |= uint64_t{1} << bit % 64;
-    joint_shapes_ |= 1u << ShapeOf(before, behind);
-  }
-}
-
-// Three bytes before the place and three behind it must be readable.
-bool BpeModel::CanJoin(const uint8_t* place) const {
-  const Joint joint(place);
-  for (size_t left = kJointBytes; left > 0; --left) {
-    for (size_t right = kJointBytes; right > 0; --right) {
-      if (!(joint_shapes_ >> ShapeOf(left, right) & 1)) continue;
-      const uint64_t bit = joint.Hash(left, right) & (joints_.size() * 64 - 1);
-      if (joints_[bit / 64] >> bit % 64 & 1) return true;
-    }
-  }
-  return false;
-}
-
-size_t BpeModel::PieceEnd(std::string_view word, size_t from) const {
-  if (cuts_.empty()) return word.size();
-  const auto* const begin = reinterpret_cast<const uint8_t*>(word.data());
-  for (size_t at = from + kJointBytes; at + kJointBytes <= word.size(); ++at) {
-    const Cut cut = cuts_[begin[at - 1] << 8 | begin[at]];
-    if (cut == Cut::kAlways || (cut == Cut::kAsk && !CanJoin(begin + at))) return at;
-  }
-  return word.size();
 }
 
 std::optional<uint32_t> BpeModel::Find(std::string_view bytes) const {

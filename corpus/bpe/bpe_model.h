@@ -17,6 +17,7 @@
 #include "corpus/bpe/merge_words.h"
 #include "corpus/bpe/short_word.h"
 #include "corpus/bpe/whole_characters.h"
+#include "corpus/bpe/word_cuts.h"
 
 namespace cairn::corpus {
 
@@ -82,13 +83,9 @@ class BpeModel {
     add_some();
   }
 
-  // Finds a piece of `word` from `from` on that no merge can join with what follows, and returns its end. Both sides
-  // can then be encoded on their own. If no such place is known, it returns the end of the word, which it always does
-  // if whole words or unknown bytes are treated apart. In words of bytes, it looks only at places between characters
-  // beyond ASCII, that is, in scripts without blanks, whose "words" are whole sentences. In words of characters it
-  // looks at each place but those inside of what are words elsewhere: between letters or numbers of ASCII, and before
-  // characters of two bytes.
-  size_t PieceEnd(std::string_view word, size_t from) const;
+  // Finds a piece of `word` from `from` on that can be encoded on its own (corpus/bpe/word_cuts.h), and returns its
+  // end. That is the end of the word if none is known; always so if whole words or unknown bytes are treated apart.
+  size_t PieceEnd(std::string_view word, size_t from) const { return cuts_.PieceEnd(word, from); }
 
   struct Scratch {
     struct Symbol {
@@ -131,16 +128,13 @@ class BpeModel {
   std::vector<MergeTable::Merge> AllMerges() const;
   void MakeTable(std::span<const MergeTable::Merge> merges);
   void FindBytePairs();
-  void FindJoints(std::span<const absl::string_view> bytes_of, std::span<const MergeTable::Merge> merges);
-  bool CanJoin(const uint8_t* place) const;
   void Mark(size_t hash);
   uint32_t IdOfCharacter(std::string_view text) const;
   // Turns a word into symbols.
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
   void StartBytes(std::string_view word, std::vector<uint32_t>& ids) const;
   void StartCharacters(std::string_view word, std::vector<uint32_t>& ids) const;
-  bool IsPlaceForCut(uint8_t before, uint8_t behind) const;
-  bool CanCutCharacters() const;
+  bool CanCutCharacters(std::span<const MergeTable::Merge> merges) const;
   // Puts the symbols of a word down. Returns false if the word has too many of them, or is whole: EncodeApart() does
   // it.
   bool Begin(std::string_view word, Scratch& scratch, ShortWord& symbols) const;
@@ -160,13 +154,7 @@ class BpeModel {
   // token.
   std::vector<uint64_t> byte_merges_;
   WholeCharacters whole_characters_;  // none if byte_merges_ is empty
-  // Whether words may be cut between two bytes, by left << 8 | right. Empty if they may not be cut at all.
-  enum class Cut : uint8_t { kNever, kAlways, kAsk };
-  std::vector<Cut> cuts_;
-  // For kAsk: one bit for each hash of up to three bytes on either side of a place where a merge joins two tokens, and
-  // the combinations of lengths that occur.
-  std::vector<uint64_t> joints_;
-  uint32_t joint_shapes_ = 0;
+  WordCuts cuts_;
   size_t merge_count_ = 0;
   bool ignore_merges_ = false;
   uint32_t unknown_ = kNone;

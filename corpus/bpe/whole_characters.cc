@@ -71,9 +71,8 @@ std::optional<std::pair<uint32_t, uint32_t>> MergeAlone(absl::string_view bytes,
 
 }  // namespace
 
-WholeCharacters::WholeCharacters(std::span<const absl::string_view> bytes_of,
-                                 std::span<const MergeTable::Merge> merges, const MergeTable& table,
-                                 std::span<const uint32_t, 256> byte_ids) {
+WholeCharacters::WholeCharacters(std::span<const absl::string_view> bytes_of, std::span<const MergeTable::Merge> merges,
+                                 const MergeTable& table, std::span<const uint32_t, 256> byte_ids) {
   std::vector<uint32_t> least_rank(bytes_of.size(), kNone);  // of the merges of a token with another one
   Joints before, behind;
   for (const MergeTable::Merge& merge : merges) {

@@ -1,7 +1,7 @@
 // Finds characters with which a word of bytes can begin to be merged, instead of with their bytes.
 //
-// A character beyond ASCII has two to four bytes. If merges make one token of them whatever stands around it, a word may
-// begin with that token: words have a third of the symbols then, and fewer merges are left. That is so where
+// A character beyond ASCII has two to four bytes. If merges make one token of them whatever stands around it, a word
+// may begin with that token: words have a third of the symbols then, and fewer merges are left. That is so where
 // 1. the bytes alone become the token, by merges up to the rank M;
 // 2. each merge of the token itself has a greater rank than M, so that none comes before;
 // 3. so has each merge of a part of the character with what stands before or behind it.
@@ -47,7 +47,8 @@ class WholeCharacters {
   // Behind these code points few texts have any, so their characters begin as bytes.
   static constexpr size_t kCodePoints = 0x20000;
 
-  // Returns what is known of the character at p, of which `left` bytes are there, and its length; null for what is none.
+  // Returns what is known of the character at p, of which `left` bytes are there, and its length; null for what is
+  // none.
   const Entry* EntryOf(const uint8_t* p, size_t left, size_t& length) const;
   static bool Has(const Bytes& bytes, uint8_t byte) { return bytes[byte / 64] >> byte % 64 & 1; }
 

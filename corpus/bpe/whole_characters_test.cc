@@ -123,7 +123,7 @@ TEST(WholeCharactersTest, NoMergesOfTheCharacter_ItBeginsAsBytes) {
 // in any order, so that parts may be made later than what they are a part of.
 TEST(WholeCharactersTest, RandomMergesAndWords_TheIdsAreThoseOfBytes) {
   std::mt19937_64 random(11);
-  const std::vector<std::string> letters = {"a",  " ",  "é",  "è",  "ã",  "ü",  "中", "丰",  "串",  "丘",
+  const std::vector<std::string> letters = {"a",  " ",  "é",  "è",  "ã",  "ü",  "中", "丰",   "串",   "丘",
                                             "ー", "ア", "ァ", "😀", "😁", "😤", "é",  "\xE4", "\xB8", "\xAD"};
   size_t whole = 0, bytes = 0;
   for (int round = 0; round < 400; ++round) {
