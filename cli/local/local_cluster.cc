@@ -161,6 +161,9 @@ absl::Status LocalCluster::Start() {
                                      /*others_may_enter=*/options_.sidecar));
   const std::string root = AbsoluteRoot(options_.root);
   CAIRN_RETURN_IF_ERROR(directory_->Describe(options_.job, root));
+  std::vector<std::string> own;
+  for (int number = 0; number < options_.ranks; ++number) own.push_back(SocketDirectory(number));
+  directory_->RemoveOtherSockets(own);
   if (HasCoordinator()) CAIRN_RETURN_IF_ERROR(AwaitRoot());
   CAIRN_RETURN_IF_ERROR(PlanServices());
   const absl::Status started = StartServices();

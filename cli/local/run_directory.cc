@@ -229,6 +229,21 @@ std::vector<RunDirectory::Running> RunDirectory::RunningCoordinators() {
   return running;
 }
 
+void RunDirectory::RemoveOtherSockets(const std::vector<std::string>& own) const {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path_, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_directory(ignored) || entry->is_symlink(ignored)) continue;
+    const std::string directory = entry->path().string();
+    if (std::find(own.begin(), own.end(), directory) != own.end()) continue;
+    std::filesystem::directory_iterator file(directory, ignored);
+    for (; !ignored && file != std::filesystem::directory_iterator(); file.increment(ignored)) {
+      if (file->is_socket()) (void)unlink(file->path().c_str());
+    }
+  }
+}
+
 std::string RunDirectory::SocketDirectory(int rank) const { return absl::StrCat(path_, "/rank", rank); }
 
 std::string RunDirectory::AgentPattern() const { return absl::StrCat("unix:", path_, "/rank{rank}/agent.sock"); }

@@ -51,6 +51,10 @@ class RunDirectory {
   // Writes into the directory which job runs with which root. The coordinator itself writes its address there.
   absl::Status Describe(const std::string& job, const std::string& root) const;
 
+  // Removes the sockets that an earlier run has left of agents that this one has not: a trainer would take them for
+  // agents. `own` are the directories of this run's agents, which see to theirs.
+  void RemoveOtherSockets(const std::vector<std::string>& own) const;
+
   const std::string& path() const { return path_; }
   std::string SocketDirectory(int rank) const;
   // Returns the address of the agents for trainers, with "{rank}" in place of the rank.

@@ -182,6 +182,22 @@ TEST_F(RunDirectoryTest, PathOf_TheUsualPlaceIsForeign_IsAPlaceOfThisUsersOwn) {
   kept.empty() ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
 }
 
+TEST_F(RunDirectoryTest, RemoveOtherSockets_OfAnEarlierRunWithMoreRanks_OwnOnesAndLogsStay) {
+  const auto taken = RunDirectory::Take(path_);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const std::string own = (*taken)->SocketDirectory(0), other = (*taken)->SocketDirectory(1);
+  for (const std::string& directory : {own, other}) {
+    std::filesystem::create_directory(directory);
+    ASSERT_EQ(mknod((directory + "/agent.sock").c_str(), S_IFSOCK | 0600, 0), 0);
+  }
+  std::ofstream(other + "/kept") << "text";
+  std::filesystem::create_directory_symlink(own, path_ + "/link");
+  (*taken)->RemoveOtherSockets({own});
+  EXPECT_TRUE(std::filesystem::exists(own + "/agent.sock"));
+  EXPECT_FALSE(std::filesystem::exists(other + "/agent.sock"));
+  EXPECT_TRUE(std::filesystem::exists(other + "/kept"));
+}
+
 TEST_F(RunDirectoryTest, NewLog_SecondRun_KeepsTheLogOfTheFirst) {
   const auto taken = RunDirectory::Take(path_);
   ASSERT_TRUE(taken.ok()) << taken.status();

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -141,6 +142,16 @@ def test_run_with_torchrun_takes_the_number_of_ranks_from_it(runtime, scripts):
                "--local-addr=127.0.0.1", "--nproc-per-node=2", str(scripts / "train.py"), "3")
     assert done.returncode == 0, done.stderr
     assert committed(root) == [3]
+
+
+def test_run_of_one_rank_after_a_killed_one_of_two_needs_no_launcher(runtime, scripts):
+    """The socket of rank 1 stays where it was when its agent is killed."""
+    root = f"--root={scripts / 'checkpoints'}"
+    assert run("run", root, "--ranks=2", "--", "true").returncode == 0
+    (left,) = runtime.glob("cairn-*/up-demo/rank1")
+    os.mknod(left / "agent.sock", 0o600 | stat.S_IFSOCK)
+    done = run("run", root, "--ranks=1", "--", sys.executable, "-c", "import cairn; print(cairn.connect().world_size)")
+    assert done.returncode == 0 and done.stdout == "1\n", done.stderr
 
 
 def test_run_with_fewer_agents_than_trainers_commits_nothing(runtime, scripts):
