@@ -134,6 +134,11 @@ def commands(messages: Messages, cluster) -> None:
     root = f"--root={cluster.root}"
     messages.command("jobs")
     messages.command("jobs", "--coordinator=127.0.0.1:1")
+    messages.command("prune", "demo", "--keep-last=1")
+    messages.command("pin", "demo@5", "--coordinator=127.0.0.1:1")
+    for address in (None, "127.0.0.1:1"):
+        messages.python(f"pin of cairn.checkpoints at {address}",
+                        lambda: cairn.checkpoints.pin("demo", 5, coordinator=address))
     messages.command("lsit", "demo")
     messages.command("save", "demo", "--timeout=5x", coordinator)
     messages.command("save", "demo@500", coordinator)
