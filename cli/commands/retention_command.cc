@@ -184,7 +184,7 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   if (arguments.dry_run) {
     std::printf(
         "A valid one has a manifest that reads, and all its files in their lengths; their bytes were not read.\n"
-        "`cairn verify %s@STEP --root ROOT` reads them.\n",
+        "`cairn verify %s@STEP` reads them.\n",
         arguments.name.c_str());
   }
   if (answer.files_left()) {
