@@ -97,6 +97,8 @@ def saves(messages: Messages, cluster) -> None:
     refused("ranks disagree about a dtype",
             lambda rank: {"w": cairn.Shard(np.zeros(2, np.float32 if rank else np.int32), (4,), (2 * rank,))})
     refused("a metric with a name that is no name", lambda rank: {"w": rows(rank)}, metrics={"a b": 1})
+    refused("ranks have random numbers of their own",
+            lambda rank: {"w": rows(rank), "rng": np.full(16, rank, np.uint8)})
     on_ranks(cluster, lambda rank, client: client.save(5, {"w": rows(rank)}).wait())
     refused("the step was saved before", lambda rank: {"w": rows(rank)}, step=5)
     refused("the next save lacks a tensor", lambda rank: {"v": rows(rank)}, step=6)
