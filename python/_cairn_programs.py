@@ -30,9 +30,35 @@ def _packages() -> str:
     return ", ".join(found)
 
 
+def _replaced() -> str:
+    """Returns what stands in the place of the package or of the command `cairn`; "" if nothing does."""
+    import importlib.metadata
+    import shutil
+
+    own = "cairn-checkpoint"
+    said = []
+    for other in sorted(set(importlib.metadata.packages_distributions().get("cairn", ())) - {own}):
+        said.append(f"the distribution {other} is installed too, which has a package of the same name")
+    try:
+        installed = importlib.metadata.files(own) or ()
+    except importlib.metadata.PackageNotFoundError:
+        installed = ()
+    files = [each for each in installed if each.parts[0] == "cairn" and each.size is not None]
+    wrong = [each for each in files if not each.locate().exists() or each.locate().stat().st_size != each.size]
+    if wrong:
+        said.append(f"{len(wrong)} of {len(files)} files of the package are missing or another's, such as {wrong[0]}")
+    found = shutil.which("cairn")
+    if found and os.path.exists(sys.argv[0]) and not os.path.samefile(found, sys.argv[0]):
+        said.append(f"PATH finds {found} and not {sys.argv[0]}")
+    return "; ".join(said)
+
+
 def cairn() -> None:
     if "doctor" in sys.argv[1:]:
         os.environ["CAIRN_PYTHON"] = _packages()
+        replaced = _replaced()
+        if replaced:
+            os.environ["CAIRN_REPLACED"] = replaced
     _become("cairn")
 
 

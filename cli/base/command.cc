@@ -52,14 +52,13 @@ std::string WithOption(std::string_view text, const std::string& option, std::sp
   }
 }
 
-// Returns the error with `next` as its next action.
+}  // namespace
+
 absl::Status WithNext(const absl::Status& status, const std::string& next) {
   std::map<std::string, std::string> metadata = MetadataOf(status);
   metadata["next"] = next;
   return MakeError(*ReasonOf(status), std::string(status.message()), {metadata.begin(), metadata.end()});
 }
-
-}  // namespace
 
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root) {
   const auto named = ParseCheckpointName(name);

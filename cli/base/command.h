@@ -43,6 +43,9 @@ int ReportError(const CommandContext& context, const absl::Status& status);
 // names that root. If it says that this is no job's name, and it would be one in lower case, the next action says that.
 absl::Status WithNames(const absl::Status& status, std::string_view name, std::string_view root = "");
 
+// Returns the error with `next` as its next action. `status` has a reason.
+absl::Status WithNext(const absl::Status& status, const std::string& next);
+
 // Checks the name of a job as CheckJobName does: INVALID_ARGUMENT (BAD_JOB_NAME). For "JOB@STEP" the error says which
 // command shows a step.
 absl::Status CheckJobArgument(const std::string& text);

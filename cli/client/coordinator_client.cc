@@ -124,6 +124,15 @@ void RefuseRootToChange(Command& command) {
                        "only, `cairn list` and show take --root");
 }
 
+absl::Status WithOwnCoordinator(const absl::Status& status) {
+  const bool none_given = HasReason(status, Reason::kBadRequest) && MetadataOf(status)["option"] == "--coordinator";
+  if (!none_given && !HasReason(status, Reason::kCoordinatorUnreachable)) return status;
+  return WithNext(status, absl::StrCat(NextActionOf(status),
+                                       " If none runs for the root, put `cairn run --root DIR -- ` before this command",
+                                       none_given ? "" : " and omit --coordinator",
+                                       ": that starts one for as long as the command takes."));
+}
+
 absl::StatusOr<CheckpointList> ListWithMirror(CoordinatorClient& client, const std::string& job) {
   CheckpointList listed;
   v1::ListCheckpointsRequest request;

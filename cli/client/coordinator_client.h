@@ -77,6 +77,10 @@ void RefuseRootToLook(Command& command);
 // Refuses --root for a command that changes checkpoints, as only a coordinator may. The error says how to start one.
 void RefuseRootToChange(Command& command);
 
+// For a command that changes checkpoints of a job that need not run. If the error says that no coordinator was given or
+// reached, its next action also says how to start one for this command; else returns it as it is.
+absl::Status WithOwnCoordinator(const absl::Status& status);
+
 struct CheckpointList {
   std::vector<v1::Checkpoint> checkpoints;  // by ascending step
   std::optional<v1::Mirror> mirror;         // nothing if the coordinator has none

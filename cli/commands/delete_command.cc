@@ -93,7 +93,8 @@ void AddDeleteCommand(Command app, CommandContext& context) {
       "step may\nbe saved again. Deleting a deleted step does nothing.\n"
       "Exit status: 0 deleted, 1 refused: the checkpoint stays as it was, 3 the outcome is unknown: try again.");
   command.Action([arguments, &context] {
-    context.exit_status = ReportError(context, WithNames(Delete(context, *arguments), arguments->name));
+    context.exit_status =
+        ReportError(context, WithNames(WithOwnCoordinator(Delete(context, *arguments)), arguments->name));
   });
 }
 

@@ -24,6 +24,8 @@ namespace {
 constexpr char kUnknown[] = "unknown";
 // The command of the wheel (python/_cairn_programs.py) sets it.
 constexpr char kPythonVariable[] = "CAIRN_PYTHON";
+// Likewise: what another distribution has put in the place of the package or of this command.
+constexpr char kReplacedVariable[] = "CAIRN_REPLACED";
 
 // Returns the content of a small file; "" if it cannot be read.
 std::string Content(const char* path) {
@@ -115,6 +117,11 @@ std::vector<Finding> DescribeEnvironment(const std::string& root) {
   add("GPU driver", driver.empty() ? "none of NVIDIA is loaded" : GpuDriverOf(driver));
   const char* python = std::getenv(kPythonVariable);
   add("Python", python != nullptr ? python : "unknown, because this is not the command that pip installs");
+  if (const char* replaced = std::getenv(kReplacedVariable); replaced != nullptr) {
+    findings.push_back({Finding::Level::kWarning, "installation", replaced,
+                        "Uninstall what else brings a `cairn`, then run `pip install --force-reinstall --no-deps` with "
+                        "the wheel cairn_checkpoint (docs/install.md)."});
+  }
   char real[PATH_MAX] = {};
   if (!root.empty() && realpath(root.c_str(), real) != nullptr) {
     add("file system", FileSystemOf(Content("/proc/self/mountinfo"), real));

@@ -12,7 +12,8 @@
 namespace cairn::cli {
 
 // Returns notes about the program, the system, the GPU's driver, Python's packages and, of a root that is a directory
-// here, its file system. `root` may be empty. What cannot be found out is said to be unknown.
+// here, its file system. `root` may be empty. What cannot be found out is said to be unknown. It warns if another
+// distribution stands in the place of the package or of this command.
 std::vector<Finding> DescribeEnvironment(const std::string& root);
 
 // Returns the type and the options of the file system that holds an absolute path without symbolic links, for example

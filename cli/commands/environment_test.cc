@@ -51,5 +51,13 @@ TEST(EnvironmentTest, DescribeEnvironment_HasWhatAReportNeeds) {
   EXPECT_EQ(DescribeEnvironment("s3://models/llm").size(), 4);
 }
 
+TEST(EnvironmentTest, DescribeEnvironment_AnotherDistributionIsInTheWay_Warns) {
+  setenv("CAIRN_REPLACED", "the distribution cairn is installed too", 1);
+  const std::vector<Finding> findings = DescribeEnvironment("");
+  unsetenv("CAIRN_REPLACED");
+  EXPECT_EQ(findings.back().level, Finding::Level::kWarning);
+  EXPECT_EQ(findings.back().text, "the distribution cairn is installed too");
+}
+
 }  // namespace
 }  // namespace cairn::cli

@@ -184,7 +184,7 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   if (arguments.dry_run) {
     std::printf(
         "A valid one has a manifest that reads, and all its files in their lengths; their bytes were not read.\n"
-        "`cairn verify %s@STEP --root ROOT` reads them.\n",
+        "`cairn verify %s@STEP` reads them.\n",
         arguments.name.c_str());
   }
   if (answer.files_left()) {
@@ -338,7 +338,8 @@ void AddPruneCommand(Command app, CommandContext& context) {
       "A checkpoint is kept if at least one rule keeps it. Without rules it uses those of `cairn retention`. The "
       "newest valid\ncheckpoint, damaged, pinned and tagged ones, and one that is being loaded are always kept.");
   command.Action([arguments, &context] {
-    context.exit_status = ReportError(context, WithNames(Prune(context, *arguments), arguments->name));
+    context.exit_status =
+        ReportError(context, WithNames(WithOwnCoordinator(Prune(context, *arguments)), arguments->name));
   });
 }
 
@@ -354,7 +355,8 @@ void AddRetentionCommand(Command app, CommandContext& context) {
       "  cairn retention demo --off\nWithout flags it shows the present rules. After each commit of the job the "
       "coordinator deletes checkpoints by them, as\n`cairn prune` does.");
   command.Action([arguments, &context] {
-    context.exit_status = ReportError(context, WithNames(Retention(context, *arguments), arguments->name));
+    context.exit_status =
+        ReportError(context, WithNames(WithOwnCoordinator(Retention(context, *arguments)), arguments->name));
   });
 }
 
@@ -369,7 +371,8 @@ void AddPinCommands(Command app, CommandContext& context) {
     command.Footer(pinned ? "Example:\n  cairn pin demo@1200 --note \"in the paper\""
                           : "Example:\n  cairn unpin demo@1200");
     command.Action([arguments, pinned, &context] {
-      context.exit_status = ReportError(context, WithNames(Pin(context, *arguments, pinned), arguments->name));
+      context.exit_status =
+          ReportError(context, WithNames(WithOwnCoordinator(Pin(context, *arguments, pinned)), arguments->name));
     });
   }
 }

@@ -91,7 +91,7 @@ void AddTagCommands(Command app, CommandContext& context) {
       "Examples:\n  cairn tag demo@1200 paper\n  cairn tag demo@latest before-the-change\n"
       "Every command then accepts demo@paper for demo@1200. It is an error if another step has the name.");
   tag.Action([tagged, &context] {
-    context.exit_status = ReportError(context, WithNames(Tag(context, *tagged), tagged->name));
+    context.exit_status = ReportError(context, WithNames(WithOwnCoordinator(Tag(context, *tagged)), tagged->name));
   });
 
   auto untagged = std::make_shared<Arguments>();
@@ -100,7 +100,8 @@ void AddTagCommands(Command app, CommandContext& context) {
   RefuseRootToChange(untag);
   untag.Footer("Example:\n  cairn untag demo@paper\nThe checkpoint itself stays.");
   untag.Action([untagged, &context] {
-    context.exit_status = ReportError(context, WithNames(Untag(context, *untagged), untagged->name));
+    context.exit_status =
+        ReportError(context, WithNames(WithOwnCoordinator(Untag(context, *untagged)), untagged->name));
   });
 }
 

@@ -80,7 +80,7 @@ class HttpServer::Impl {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
-      asked_changed_.NotifyAll();
+      for (Lane* lane : {&usual_, &urgent_}) lane->changed.NotifyAll();
     }
     Wake();
     for (std::thread& thread : threads_) thread.join();
@@ -88,12 +88,9 @@ class HttpServer::Impl {
 
   absl::Status Serve(Handler handler) {
     handler_ = std::move(handler);
-    for (int i = 0; i <= options_.workers; ++i) {
-      CAIRN_ASSIGN_OR_RETURN(std::thread thread,
-                             StartThread("to answer over HTTP", [this, i] { i == 0 ? Run() : Work(); }));
-      threads_.push_back(std::move(thread));
-    }
-    return absl::OkStatus();
+    CAIRN_RETURN_IF_ERROR(AddThread([this] { Run(); }));
+    for (int i = 0; i < options_.workers; ++i) CAIRN_RETURN_IF_ERROR(AddThread([this] { Work(usual_); }));
+    return options_.urgent ? AddThread([this] { Work(urgent_); }) : absl::OkStatus();
   }
 
  private:
@@ -121,6 +118,11 @@ class HttpServer::Impl {
     uint64_t id;
     std::string bytes;
   };
+  // Requests that wait for the same threads.
+  struct Lane {
+    std::deque<Asked> asked;  // at most one entry per connection
+    CondVar changed;
+  };
 
   static absl::Time Now() { return Clock::Real().SteadyNow(); }
 
@@ -129,15 +131,21 @@ class HttpServer::Impl {
     (void)!write(wake_.get(), &one, sizeof(one));
   }
 
-  void Work() {
+  absl::Status AddThread(std::function<void()> work) {
+    CAIRN_ASSIGN_OR_RETURN(std::thread thread, StartThread("to answer over HTTP", std::move(work)));
+    threads_.push_back(std::move(thread));
+    return absl::OkStatus();
+  }
+
+  void Work(Lane& lane) {
     while (true) {
       Asked asked;
       {
         MutexLock lock(mutex_);
-        while (asked_.empty() && !stopping_) asked_changed_.Wait(mutex_);
+        while (lane.asked.empty() && !stopping_) lane.changed.Wait(mutex_);
         if (stopping_) return;
-        asked = std::move(asked_.front());
-        asked_.pop_front();
+        asked = std::move(lane.asked.front());
+        lane.asked.pop_front();
       }
       std::string bytes;
       const absl::Status done = WithMemory("to answer over HTTP", [&] {
@@ -276,9 +284,10 @@ class HttpServer::Impl {
       case RequestState::kComplete: {
         connection.state = State::kAnswering;
         connection.bytes = std::string();
+        Lane& lane = options_.urgent && options_.urgent(request) ? urgent_ : usual_;
         MutexLock lock(mutex_);
-        asked_.push_back({connection.id, std::move(request)});
-        asked_changed_.NotifyOne();
+        lane.asked.push_back({connection.id, std::move(request)});
+        lane.changed.NotifyOne();
         return true;
       }
       case RequestState::kMalformed:
@@ -346,9 +355,9 @@ class HttpServer::Impl {
   absl::Time rests_until_ = absl::InfinitePast();
 
   Mutex mutex_;
-  CondVar asked_changed_;
-  std::deque<Asked> asked_ ABSL_GUARDED_BY(mutex_);        // at most one entry per connection
-  std::deque<Answered> answered_ ABSL_GUARDED_BY(mutex_);  // the same
+  // The content of both is guarded by the mutex.
+  Lane usual_, urgent_;
+  std::deque<Answered> answered_ ABSL_GUARDED_BY(mutex_);  // at most one entry per connection
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

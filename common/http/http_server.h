@@ -26,6 +26,8 @@ struct HttpAnswer {
 
 struct HttpServerOptions {
   int workers = 1;  // threads that answer requests
+  // If set, one more thread answers the requests for which it returns true, so that they never wait for others.
+  std::function<bool(const HttpRequest& request)> urgent;
   // The maximum number of open connections; in any case at most a sixteenth of the process's limit on open files. A
   // further connection replaces the one that has kept the server waiting for longest.
   size_t connections = 256;

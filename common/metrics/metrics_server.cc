@@ -3,10 +3,8 @@
 #include <prometheus/text_serializer.h>
 
 #include <iterator>
-#include <semaphore>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "common/http/http_server.h"
 #include "common/metrics/process_metrics.h"
 #include "common/status/status.h"
@@ -18,7 +16,7 @@ using Collectables = std::vector<std::shared_ptr<prometheus::Collectable>>;
 
 // So many scrapes may wait for other processes at the same time: one of each server that scrapes, as a rule two.
 constexpr int kScrapesOfOthers = 3;
-using Scrapes = std::counting_semaphore<kScrapesOfOthers>;
+constexpr char kServing[] = "/serving";
 
 std::string Collected(const Collectables& collectables) {
   std::vector<prometheus::MetricFamily> families;
@@ -30,11 +28,10 @@ std::string Collected(const Collectables& collectables) {
   return prometheus::TextSerializer().Serialize(families);
 }
 
-HttpAnswer Answer(const HttpRequest& request, const Collectables& collectables, const MetricsOptions& options,
-                  Scrapes& scrapes) {
+HttpAnswer Answer(const HttpRequest& request, const Collectables& collectables, const MetricsOptions& options) {
   constexpr char kPlain[] = "text/plain; charset=utf-8";
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (reads && request.path == "/serving" && options.serving) {
+  if (reads && request.path == kServing && options.serving) {
     return options.serving() ? HttpAnswer{200, kPlain, "serving\n", {}} : HttpAnswer{503, kPlain, "not yet\n", {}};
   }
   if (!reads || request.path != "/metrics") return {404, kPlain, "There is only GET /metrics here.\n", {}};
@@ -42,8 +39,6 @@ HttpAnswer Answer(const HttpRequest& request, const Collectables& collectables, 
   if (request.method == "HEAD") return answer;
   answer.body = Collected(collectables);
   if (options.others) {
-    if (!scrapes.try_acquire()) return {503, kPlain, "As many scrapes as may wait for the agents already do.\n", {}};
-    const absl::Cleanup done = [&scrapes] { scrapes.release(); };
     std::vector<MetricsText> all = {{"", std::move(answer.body)}};
     std::vector<MetricsText> others = options.others();
     all.insert(all.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
@@ -61,17 +56,15 @@ struct MetricsServer::Impl {
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(std::vector<UniqueFd> listeners,
                                                                     Collectables collectables, MetricsOptions options) {
   collectables.push_back(std::make_shared<ProcessMetrics>());
-  // Whoever asks for /serving waits for no other process.
-  const int workers = options.others ? kScrapesOfOthers + 1 : 1;
-  auto scrapes = std::make_shared<Scrapes>(kScrapesOfOthers);
+  HttpServerOptions http = {.workers = options.others ? kScrapesOfOthers : 1};
+  if (options.serving) http.urgent = [](const HttpRequest& request) { return request.path == kServing; };
   auto impl = std::make_unique<Impl>();
   CAIRN_ASSIGN_OR_RETURN(impl->server,
-                         HttpServer::Start(std::move(listeners),
-                                           [collectables = std::move(collectables), options = std::move(options),
-                                            scrapes = std::move(scrapes)](const HttpRequest& request) {
-                                             return Answer(request, collectables, options, *scrapes);
-                                           },
-                                           {.workers = workers}));
+                         HttpServer::Start(
+                             std::move(listeners),
+                             [collectables = std::move(collectables), options = std::move(options)](
+                                 const HttpRequest& request) { return Answer(request, collectables, options); },
+                             http));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 

@@ -19,10 +19,10 @@ class Collectable;
 namespace cairn {
 
 struct MetricsOptions {
-  // If set, returns the metrics of other processes, which are served too. It may take long, so three scrapes may wait
-  // for it at the same time; further ones are answered with 503 at once.
+  // If set, returns the metrics of other processes, which are served too. It may take long: three scrapes may wait for
+  // it at the same time, and further ones follow them.
   std::function<std::vector<MetricsText>()> others;
-  // If set, GET /serving answers 200 if it returns true, else 503: a startup probe asks this.
+  // If set, GET /serving answers 200 if it returns true, else 503: a startup probe asks this. It waits for no scrape.
   std::function<bool()> serving;
 };
 
@@ -30,7 +30,7 @@ struct MetricsOptions {
 class MetricsServer {
  public:
   // Answers GET /metrics on listening sockets (common/rpc/listening_sockets.h) with the metrics of the collectables and
-  // of the process itself. The server shares ownership of the collectables, and calls them on its own thread.
+  // of the process itself. The server shares ownership of the collectables, and calls them on its own threads.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the system refused the threads, or a descriptor.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       std::vector<UniqueFd> listeners, std::vector<std::shared_ptr<prometheus::Collectable>> collectables,

@@ -63,9 +63,10 @@ constexpr ReasonInfo kTable[] = {
      "Use one dtype, or load through a mapping that casts."},
     {Reason::kReplicaMismatch, "REPLICA_MISMATCH", absl::StatusCode::kFailedPrecondition,
      "Ranks that declared the same shard hold different bytes.",
-     "If each rank holds a slice of its own, declare it with its offset. If each rank has a tensor of its own, wrap it "
-     "in cairn.per_rank, or give it a name for each rank if it is larger than 1 MiB. If they should be equal, load a "
-     "step from before they parted, and look at the ranks that the message names: seeds, data order, hardware."},
+     "Were the ranks seeded differently? Seed them alike before the model is made; wrap what each rank has for itself, "
+     "such as the state of its random numbers, in cairn.per_rank (above 1 MiB, give it a name for each rank). If each "
+     "rank holds a slice, declare it with its offset. If they were equal before, load a step from before they parted, "
+     "and look at the ranks that the message names: data order, hardware."},
     {Reason::kStateAlarm, "STATE_ALARM", absl::StatusCode::kFailedPrecondition,
      "The state of a committed checkpoint looks wrong. The checkpoint is kept, and can be loaded.",
      "Read what docs/trust.md says of the alarm."},

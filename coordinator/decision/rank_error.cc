@@ -153,6 +153,11 @@ absl::Status WithOperation(const absl::Status& status, const JobContext& context
   return named ? WithMetadata(status, more) : Annotate(status, operation, more);
 }
 
+absl::Status WithRoot(const absl::Status& status, const JobContext& context) {
+  const bool named = absl::StrContains(NextActionOf(status), "--root ROOT");
+  return named && !context.options.root.empty() ? WithMetadata(status, {{"root", context.options.root}}) : status;
+}
+
 absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operation& operation, std::string_view what,
                          std::vector<NamedRank> named_ranks) {
   if (named_ranks.empty()) return OperationError(reason, context, operation, what);

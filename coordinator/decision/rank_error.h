@@ -64,6 +64,9 @@ absl::Status OperationError(Reason reason, const JobContext& context, const Oper
 absl::Status WithOperation(const absl::Status& status, const JobContext& context, const std::string& operation,
                            const ErrorMetadata& more);
 
+// Returns the error with the root in its metadata, if the commands of its next action name it.
+absl::Status WithRoot(const absl::Status& status, const JobContext& context);
+
 // Says what is wrong with a rank's agent or trainer.
 struct MemberFault {
   bool trainer = false;  // else the agent

@@ -47,6 +47,14 @@ TEST_F(RankErrorTest, WithOperation_AMessageThatNamesAStepOfTheJob_NamesTheJobOn
   EXPECT_EQ(MetadataOf(named)["phase"], "planning");
 }
 
+TEST_F(RankErrorTest, WithRoot_ACommandNamesTheRoot_IsThatOfTheCoordinator) {
+  options_.root = "/my ckpt";
+  const absl::Status full = WithRoot(MakeError(Reason::kNoSpace, "full"), context_);
+  EXPECT_NE(NextActionOf(full).find("`cairn doctor --root '/my ckpt'`"), std::string::npos) << NextActionOf(full);
+  const absl::Status late = WithRoot(MakeError(Reason::kRankLate, "late"), context_);
+  EXPECT_FALSE(MetadataOf(late).contains("root"));
+}
+
 TEST_F(RankErrorTest, BytesText_AnyNumbers_AreNeverNegative) {
   EXPECT_EQ(BytesText(3 << 20, 8 << 20), "3.00 MiB of 8.00 MiB");
   EXPECT_EQ(BytesText(~uint64_t{0}, uint64_t{1} << 63).find('-'), std::string::npos);

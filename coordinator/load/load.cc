@@ -256,9 +256,9 @@ std::vector<int> Load::Awaited(const JobContext& context) const {
   return ranks;
 }
 
-void Load::Fail(absl::Status error, const JobContext& context) {
+void Load::Fail(const absl::Status& error, const JobContext& context) {
   if (ended()) return;
-  error_ = std::move(error);
+  error_ = WithRoot(error, context);
   if (way_.kind == ExchangeWay::Kind::kGroup && HasReason(error_, Reason::kTransportFailed)) {
     const bool required = Groups::SomebodyRequires(context.members, ExchangeUse::kLoads);
     error_ = WithMetadata(

@@ -79,7 +79,7 @@ class Load {
   News Advance(const JobContext& context, const std::set<int64_t>& damaged);
   // The step in whose files at the root this load has found damage; nothing if there is none.
   std::optional<int64_t> damaged_step() const;
-  void Fail(absl::Status error, const JobContext& context);
+  void Fail(const absl::Status& error, const JobContext& context);
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const JobContext& context);
   // `tensors`: how many are the checkpoint's, or why some are not.
   void OnVerified(uint64_t ticket, const absl::StatusOr<uint64_t>& tensors, const JobContext& context);

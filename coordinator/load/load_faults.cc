@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/duration_text.h"
+#include "common/base/shell_word.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/load/load.h"
@@ -27,8 +28,10 @@ bool IsDamage(const absl::Status& error) {
          reason == Reason::kBadSafetensors || reason == Reason::kManifestCorrupt;
 }
 
-std::string VerifyText(const std::string& job, int64_t step) {
-  return absl::StrCat("`cairn verify ", job, "@", step, " --root ROOT`");
+std::string VerifyText(const JobContext& context, int64_t step) {
+  const std::string& root = context.options.root;
+  return absl::StrCat("`cairn verify ", context.job, "@", step, " --root ", root.empty() ? "ROOT" : ForShell(root),
+                      "`");
 }
 
 // Returns the step that the trainer is about to save; nothing if it is in no save.
@@ -212,12 +215,12 @@ absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) 
     absl::StrAppend(&message, "no older step is ", has_plan() ? "committed" : "valid");
   } else if (!has_plan()) {
     absl::StrAppend(&message, "the next older one that is valid is step ", *older);
-    metadata.emplace_back("next", absl::StrCat("Load step ", *older, "; ", VerifyText(context.job, *step),
+    metadata.emplace_back("next", absl::StrCat("Load step ", *older, "; ", VerifyText(context, *step),
                                                " names all that is damaged in step ", *step, "."));
   } else {
     absl::StrAppend(&message, "the next older one is step ", *older);
     metadata.emplace_back("next", absl::StrCat("Load step ", *older, "; nobody has looked at its files, and ",
-                                               VerifyText(context.job, *older), " says whether they are whole."));
+                                               VerifyText(context, *older), " says whether they are whole."));
   }
   // Whoever asked for the latest must not take them for a way out.
   const size_t named = std::min(plan_.passed_over.size(), kMaxPassedOverNamed);

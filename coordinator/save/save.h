@@ -125,7 +125,7 @@ class Save {
   // what time brings. There is a step in its news if the save has come into another phase since the last call.
   News Advance(const Before& before, const JobContext& context);
   // Aborts, unless a manifest was handed out already.
-  void Abort(absl::Status error, const JobContext& context);
+  void Abort(const absl::Status& error, const JobContext& context);
   // A person gives the save up. This is as Abort; but if a manifest was handed out, an abort record is put at the same
   // path, and whichever record stands decides.
   void Cancel(const JobContext& context);

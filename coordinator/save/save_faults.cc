@@ -132,7 +132,7 @@ bool Save::CheckErrors(const Save* earlier, const JobContext& context) {
                        });
   if (held_up) {
     if (absl::Status named = earlier->WhyHeldUp(operation(), context); !named.ok()) {
-      Abort(std::move(named), context);
+      Abort(named, context);
       return false;
     }
   }
@@ -152,7 +152,7 @@ bool Save::CheckErrors(const Save* earlier, const JobContext& context) {
   if (SaveExchange::Lacks(error)) {
     error = WithMetadata(error, {{"next", AdviceAfterFailedExchange("Save", true, ExchangeUse::kSaves)}});
   }
-  Abort(std::move(error), context);
+  Abort(error, context);
   return false;
 }
 

@@ -145,9 +145,9 @@ void Save::OnOutcome(uint64_t ticket, const PutAnswer& answer, const JobContext&
   }
 }
 
-void Save::Abort(absl::Status error, const JobContext& context) {
+void Save::Abort(const absl::Status& error, const JobContext& context) {
   if (ended() || phase_ == v1::Phase::ABORTING || decided_) return;
-  error_ = std::move(error);
+  error_ = WithRoot(error, context);
   abort_time_ = context.now;
   stalled_ = absl::OkStatus();
   SetPhase(v1::Phase::ABORTING, context);

@@ -18,7 +18,7 @@ import grpc
 
 from cairn._agent import connection
 from cairn._base import wire
-from cairn._base.errors import Error
+from cairn._base.errors import Error, next_action
 from cairn._coordinator import retention, tokens
 from cairn._coordinator.channel import coordinator_channel
 from cairn._coordinator.retention import BestRule, PruneChoice
@@ -27,6 +27,8 @@ __all__ = ["PruneChoice", "delete", "pin", "prune", "set_retention", "tag", "unp
 
 # The coordinator answers within 8 s, if its storage does.
 _TIMEOUT = 20.0
+_START_ONE = ("If none runs for the root, start the script by `cairn run --root DIR -- `, which starts one for as long "
+              "as it takes.")
 
 
 class _Remote(retention.RetentionCalls):
@@ -37,7 +39,8 @@ class _Remote(retention.RetentionCalls):
         if not address:
             raise Error("BAD_REQUEST", "no coordinator was given: pass coordinator=\"HOST:PORT\" or set "
                         "CAIRN_COORDINATOR",
-                        {"job": job, "next": "`cairn up` and `cairn run` print the coordinator's address."})
+                        {"job": job,
+                         "next": f"`cairn up` and `cairn run` print the coordinator's address. {_START_ONE}"})
         self._job = job
         self._address = address
         self._tokens = tokens.of_coordinator(address, token_file)
@@ -53,7 +56,9 @@ class _Remote(retention.RetentionCalls):
             except grpc.RpcError as error:
                 refused = connection.error_from_rpc(error, f"coordinator {self._address}")
         if refused.reason == "AGENT_UNREACHABLE":
-            raise Error("COORDINATOR_UNREACHABLE", refused.message, {**refused.metadata, "job": self._job})
+            known = {**refused.metadata, "job": self._job}
+            known["next"] = f"{next_action('COORDINATOR_UNREACHABLE', {})} {_START_ONE}"
+            raise Error("COORDINATOR_UNREACHABLE", refused.message, known)
         raise refused
 
 

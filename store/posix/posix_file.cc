@@ -165,7 +165,14 @@ PosixFile::Way PosixFile::Begin(uint64_t offset, uint64_t size) {
   if (cache_ == Cache::kBypass) return direct_refused_ ? Way::kBuffered : Way::kDirect;
   // The kernel need not read more than was asked for: the bytes before and behind belong to other ranks.
   if (!random_.exchange(true)) posix_fadvise(buffered_.get(), 0, 0, POSIX_FADV_RANDOM);
-  if (IsCached(buffered_.get(), offset, size)) return Way::kCached;
+  if (IsCached(buffered_.get(), offset, size)) {
+    // A direct write that was cut to the file's length has left its last page in the cache, where another process could
+    // not read it without waiting. Any read of it ends that.
+    const uint64_t end = offset + size;
+    char byte;
+    if (end > RoundDownToPages(bytes())) (void)!pread(buffered_.get(), &byte, 1, static_cast<off_t>(end - 1));
+    return Way::kCached;
+  }
   if (direct_.valid() && !direct_refused_) return Way::kDirect;
   for (uint64_t at = offset; at < offset + size; at += kFetchBytes) {
     posix_fadvise(buffered_.get(), static_cast<off_t>(at),

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "common/base/random_id.h"
+#include "common/file/unique_fd.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 
@@ -200,6 +203,26 @@ TEST_F(PosixFileTest, Read_FileWithoutChecksumsIsWrittenAnew_IsRefused) {
   EXPECT_TRUE(Open("file", kFileBytes, before).ok()) << "some file systems do not tell such times apart";
   EXPECT_TRUE(Open("file", kFileBytes, 0).ok()) << "nobody knows";
   EXPECT_EQ(ReasonOf(Open("file", kFileBytes, before - 3'000'000'000).status()), Reason::kBadForeignFile);
+}
+
+// A file is written in whole blocks, and then cut to its length.
+TEST_F(PosixFileTest, Begin_ADirectWriteWasCut_OthersReadTheLastPageWithoutWaiting) {
+  const std::string path = root_ + "/cut";
+  AlignedBuffer blocks(2 * kReadAlignment);
+  const UniqueFd writer(open(path.c_str(), O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0600));
+  if (!writer.valid()) GTEST_SKIP() << "no direct writes here";
+  ASSERT_EQ(write(writer.get(), blocks.data(), 2 * kReadAlignment), 2 * kReadAlignment);
+  ASSERT_EQ(ftruncate(writer.get(), kReadAlignment + 12), 0);
+  const auto reader = Open("cut", kReadAlignment + 12);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  if ((*reader)->Begin(kReadAlignment, 12) != Way::kCached || !(*reader)->shares_page_cache()) {
+    GTEST_SKIP() << "the last page is not in the cache here";
+  }
+  const auto shared = (*reader)->Share();
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  char bytes[12];
+  const iovec part = {bytes, sizeof(bytes)};
+  EXPECT_EQ(preadv2(shared->get(), &part, 1, kReadAlignment, RWF_NOWAIT), sizeof(bytes)) << strerror(errno);
 }
 
 TEST_F(PosixFileTest, Begin_PagesThatWereJustWritten_AreCached) {

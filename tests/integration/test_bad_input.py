@@ -278,7 +278,10 @@ with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=["--phase-timeout
     def save(step, size):
         def on_rank(rank, client):
             client.save(step, {f"w{rank}": np.ones(size, np.uint8)}).wait(60)
-        return reasons(on_ranks(cluster, on_rank, errors=True))
+        answers = on_ranks(cluster, on_rank, errors=True)
+        for error in filter(None, answers):
+            assert f"`cairn doctor --root {root}` says" in str(error), error
+        return reasons(answers)
     assert save(1, 4 << 20) == ["", ""]
     free = shutil.disk_usage(root).free
     full = save(2, 12 << 20)

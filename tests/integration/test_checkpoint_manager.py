@@ -5,6 +5,7 @@ import logging
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -476,8 +477,9 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
         with cluster.connect(0) as client:
             committed = client.checkpoints()
         # It went on until the step on which all ranks had agreed, and not further.
-        for rank in receivers:
+        for rank, output in zip(receivers, outputs, strict=True):
             assert committed == [int(logs[rank].read_text().split()[-1])], outputs
+            assert output == f"rank {rank} got SIGTERM: demo@{committed[0]} is saved\n"
 
 
 def test_Sigterm_FirstProcessOfAContainer_EndsAfterACommittedSave(tmp_path):
@@ -613,9 +615,22 @@ def test_Sigterm_TheProgramHasAHandler_ItIsCalledAndTheProgramDecides(tmp_path):
         until(lambda: log.exists() and len(log.read_text().split()) > 5, limit=240, text="training")
         worker.send_signal(signal.SIGTERM)
         output = worker.communicate(timeout=240)[0]
-        assert worker.returncode == 0 and output == "own handler\nshould stop\n"
+        step = int(log.read_text().split()[-1])
+        assert worker.returncode == 0
+        assert output == f"own handler\nrank 0 got SIGTERM: demo@{step} is saved\nshould stop\n"
         with cluster.connect(0) as client:
-            assert client.checkpoints() == [int(log.read_text().split()[-1])]
+            assert client.checkpoints() == [step]
+
+
+def test_Sigterm_TheSaveCannotBeMade_TheLogSaysSo(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        log = tmp_path / "log"
+        worker = start(cluster, 0, log)
+        until(lambda: log.exists() and len(log.read_text().split()) > 5, limit=240, text="training")
+        shutil.rmtree(tmp_path / "root")
+        worker.send_signal(signal.SIGTERM)
+        output = worker.communicate(timeout=240)[0]
+        assert "rank 0 got SIGTERM, and no step of this run of demo is saved\n" in output
 
 
 def test_RngState_OfAnotherNumberOfRanks_IsLeftAloneAndTheLogSaysSo(caplog):

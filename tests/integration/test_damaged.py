@@ -131,7 +131,8 @@ def test_damage_found_while_arrays_fill_ends_the_load(root):
         assert reasons(answers) == ["CHECKSUM_MISMATCH"] * 2
         for answer in answers:
             assert "step 3 is damaged: the next older one is step 2" in answer.message, answer
-            assert "next: Load step 2; nobody has looked at its files" in str(answer), answer
+            assert f"next: Load step 2; nobody has looked at its files, and `cairn verify demo@2 --root {root}`" in (
+                str(answer)), answer
             assert (answer.metadata["step"], answer.metadata["older_step"]) == ("3", "2")
             assert answer.metadata["file"] and answer.metadata["job"] == "demo"
         assert all(right for _, right in load(cluster, step=2))

@@ -85,6 +85,14 @@ def test_cold_files_are_fetched_by_the_agent_before_the_trainer_reads(cluster, s
     assert "lent_round_refused" not in log_of(cluster)
 
 
+def test_a_few_bytes_that_were_just_saved_are_read_by_the_trainer(root):
+    """Their file is one page and a part of another, which a direct write leaves in the cache half made."""
+    with cairn.local.Cluster(1, root, agent_flags=["--slab-loads=never"]) as cluster, cluster.connect(0) as client:
+        client.save(1, {"w": np.arange(3.0)}).wait()
+        client.load({"w": np.zeros(3)})
+        assert "lent_round_refused" not in log_of(cluster)
+
+
 @pytest.mark.parametrize("cluster", [FROM_FILES, FROM_SLABS], indirect=True)
 @pytest.mark.parametrize("why", [errno.EAGAIN, errno.EOPNOTSUPP, errno.EIO])
 def test_a_trainer_that_cannot_read_gets_buffers(cluster, seen, monkeypatch, why):

@@ -97,6 +97,8 @@ def saves(messages: Messages, cluster) -> None:
     refused("ranks disagree about a dtype",
             lambda rank: {"w": cairn.Shard(np.zeros(2, np.float32 if rank else np.int32), (4,), (2 * rank,))})
     refused("a metric with a name that is no name", lambda rank: {"w": rows(rank)}, metrics={"a b": 1})
+    refused("ranks have random numbers of their own",
+            lambda rank: {"w": rows(rank), "rng": np.full(16, rank, np.uint8)})
     on_ranks(cluster, lambda rank, client: client.save(5, {"w": rows(rank)}).wait())
     refused("the step was saved before", lambda rank: {"w": rows(rank)}, step=5)
     refused("the next save lacks a tensor", lambda rank: {"v": rows(rank)}, step=6)
@@ -134,6 +136,11 @@ def commands(messages: Messages, cluster) -> None:
     root = f"--root={cluster.root}"
     messages.command("jobs")
     messages.command("jobs", "--coordinator=127.0.0.1:1")
+    messages.command("prune", "demo", "--keep-last=1")
+    messages.command("pin", "demo@5", "--coordinator=127.0.0.1:1")
+    for address in (None, "127.0.0.1:1"):
+        messages.python(f"pin of cairn.checkpoints at {address}",
+                        lambda: cairn.checkpoints.pin("demo", 5, coordinator=address))
     messages.command("lsit", "demo")
     messages.command("save", "demo", "--timeout=5x", coordinator)
     messages.command("save", "demo@500", coordinator)

@@ -56,6 +56,19 @@ def test_Writer_SavesOfTorch_AreReadByReaderAndByCairn(client):
     check(state, 4)
 
 
+def test_Reader_DirectoryOfTorch_IsRefusedWithWhatToDo(client, tmp_path, caplog):
+    directory = tmp_path / "old/300"
+    torch_dcp.save(make(3), checkpoint_id=directory)
+    with pytest.raises(CheckpointException):
+        torch_dcp.load(make(0), checkpoint_id=directory, storage_reader=CairnReader(client=client))
+    assert "NOT_COMMITTED" in caplog.text
+    assert f"next: {directory} is a directory that PyTorch wrote: load it without this storage_reader" in caplog.text
+    for load in (torch_dcp.load, lambda state, **options: cairn.torch.dcp.load(state, client=client, **options)):
+        state = make(0)
+        load(state, checkpoint_id=directory)
+        check(state, 3)
+
+
 def test_Reader_StepOfAnotherWriter_IsRefusedWithWhatToDo(client, caplog):
     client.save(1, {"a": 1}).wait()
     with pytest.raises(CheckpointException):

@@ -63,6 +63,7 @@ def main() -> None:
     (python,) = (finding["text"] for finding in found["findings"] if finding["check"] == "Python")
     assert python.startswith(f"{sys.version.split()[0]}, cairn-checkpoint {cairn.__version__}, "), python
     assert f"numpy {numpy.__version__}" in python, python
+    assert "installation" not in {finding["check"] for finding in found["findings"]}, found
 
     directory = pathlib.Path(tempfile.mkdtemp(prefix="checkpoints-", dir="."))
     path, os.environ["PATH"] = os.environ["PATH"], "/usr/bin:/bin"  # the package finds its own programs

@@ -1,4 +1,4 @@
-"""Tests how tools/quickstart ends, with a build and an environment that are made for it."""
+"""Tests which wheel tools/quickstart takes, and how it ends, with a build and an environment that are made for it."""
 
 import os
 import pathlib
@@ -30,6 +30,42 @@ def tree(tmp_path):
     return tmp_path
 
 
+# Stands for a Python whose pip installs wheels that hold nothing but the commit which their program names.
+PYTHON = """#!/usr/bin/env bash
+if [ "$1" != -m ]; then echo "$1 with $PYTHONPATH"; exit; fi
+mkdir -p dist/quickstart/bin
+echo "echo 'cairn 1 (commit $(cat "${@: -1}"))'" >dist/quickstart/bin/cairn
+chmod +x dist/quickstart/bin/cairn
+"""
+
+
+def commit(tree) -> str:
+    """Makes a commit and returns its name as programs say it."""
+    git = ["git", "-C", tree, "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message=first"], check=True)
+    return subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("newest_is_right", [True, False])
+def test_newest_wheel_of_the_commit_is_taken(tree, newest_is_right):
+    right, wheels = commit(tree), tree / "dist/wheel"
+    wheels.mkdir(parents=True)
+    (tree / "python").write_text(PYTHON)
+    (tree / "python").chmod(0o755)
+    (tree / "tools/python_env").write_text(f"#!/bin/sh\necho {tree}/python\n")
+    for age, glibc in enumerate(("36", "28")):
+        wheel = wheels / f"cairn_checkpoint-1-py3-none-manylinux_2_{glibc}_{os.uname().machine}.whl"
+        wheel.write_text(right if newest_is_right or age == 1 else "another")
+        os.utime(wheel, (2000 - age, 2000 - age))
+    done = subprocess.run([tree / "tools/quickstart"], cwd=tree, capture_output=True, text=True, timeout=60,
+                          check=False)
+    taken = "36" if newest_is_right else "28"
+    assert f"\nTaking dist/wheel/cairn_checkpoint-1-py3-none-manylinux_2_{taken}_" in "\n" + done.stderr, done.stderr
+    assert ("Not taking" in done.stderr) != newest_is_right
+    assert done.stdout == f"examples/gpt/quickstart.py with {tree}/dist/quickstart\n"
+
+
 def start(tree, fails=""):
     """Returns a quickstart and a pipe that ends when no process of it is left."""
     alive, other = os.pipe()
@@ -56,9 +92,7 @@ def test_signal_ends_all_that_was_started(tree, number, wheel):
     if wheel:  # whose installation begins with an environment
         (tree / "dist/wheel").mkdir(parents=True)
         (tree / f"dist/wheel/cairn_checkpoint-1-py3-none-manylinux_2_28_{os.uname().machine}.whl").touch()
-        git = ["git", "-C", tree, "-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run([*git, "init", "--quiet"], check=True)
-        subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message=first"], check=True)
+        commit(tree)
     quickstart, alive = start(tree)
     wait_for_starts(alive, 1 if wheel else 2)
     quickstart.send_signal(number)

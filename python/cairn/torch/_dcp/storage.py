@@ -29,6 +29,7 @@ from cairn._state.entries import Shard
 from cairn.client import Client
 from cairn.torch._dcp.checkpoint_id import check_series, step_of
 from cairn.torch._dcp.default_client import own_client
+from cairn.torch._state_dict.flatten import is_dcp_directory
 from cairn.torch._tensors.host_copies import DeviceCopies
 from cairn.torch._tensors.tensor_shards import array_of
 
@@ -128,7 +129,10 @@ class CairnReader(dcp.StorageReader):  # type: ignore[misc]  # torch is not need
             self.checkpoint_id = checkpoint_id
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Raises UNSUPPORTED if the step was not saved by CairnWriter, and as Client.load."""
+        """Raises UNSUPPORTED if the step was not saved by CairnWriter, and as Client.load.
+
+        If PyTorch itself wrote a directory of this name, the error says how to load that.
+        """
         try:
             return self._metadata()
         except Error as error:
@@ -140,7 +144,15 @@ class CairnReader(dcp.StorageReader):  # type: ignore[misc]  # torch is not need
         step = step_of(self.checkpoint_id)
         client = own_client(self._given_client)
         check_series(self.checkpoint_id, client)
-        report = client.load({}, step, strict=False)
+        try:
+            report = client.load({}, step, strict=False)
+        except Error as error:
+            if error.reason == "NOT_COMMITTED" and self.checkpoint_id is not None and is_dcp_directory(
+                    self.checkpoint_id):
+                error.metadata["next"] = (f"{os.fspath(self.checkpoint_id)} is a directory that PyTorch wrote: load it "
+                                          "without this storage_reader, or by cairn.torch.dcp.load, and save it by "
+                                          "CairnWriter under another checkpoint_id.")
+            raise
         description = report.objects.get(_DESCRIPTION)
         if not isinstance(description, dict):
             raise Error("UNSUPPORTED", f"{client.job}@{step} was not saved by CairnWriter",

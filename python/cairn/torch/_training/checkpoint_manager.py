@@ -116,6 +116,7 @@ class CheckpointManager:
         self._told_schedule = client.rank != 0 or every_steps is not None or every_minutes is not None
         self._told_metrics: set[str] = set()  # names that are no metrics
         self._newest: tuple[int, Error | None] | None = None  # the newest step whose end was told, and its error
+        self._saved: int | None = None  # the newest step that this run has committed
         self._request: _Request | None = None
         self._closed = False
         if client.rank == 0 and any(rule is not None for rule in (keep_last, keep_every, keep_best)):
@@ -323,7 +324,7 @@ class CheckpointManager:
             self.wait(0.0)
         finally:
             if self._termination.asked:
-                self._termination.end_process()
+                self._end_by_sigterm(refused=False)
             self._termination.stop()
         if len(self._failed_in_a_row) > 1:
             _log.error("%s: the last %d saves of this run failed (%s)", self._client.job, len(self._failed_in_a_row),
@@ -413,6 +414,7 @@ class CheckpointManager:
             if self._newest is None or step >= self._newest[0]:
                 self._newest = (step, error)
             if checkpoint is not None:
+                self._saved = step if self._saved is None else max(step, self._saved)
                 self._failed_in_a_row.clear()
                 self._names_change = False
                 # All ranks are told, but one log is enough.
@@ -455,6 +457,26 @@ class CheckpointManager:
                 return
         self._join(_LAST_SAVE_SECONDS)
         self._tell()
+        self._end_by_sigterm(refused=saving is None)
+
+    def _end_by_sigterm(self, refused: bool) -> None:
+        """Says which step is saved, and ends the process unless the program does that.
+
+        Args:
+          refused: the save that was asked for at the signal could not be made.
+        """
+        rank, job = self._client.rank, self._client.job
+        if self.should_stop:
+            pass  # it was told
+        elif self._under_way:
+            _log.warning("rank %d got SIGTERM: the save of %s@%d goes on without it; `cairn status %s` shows it", rank,
+                         job, max(self._under_way), job)
+        elif self._saved is None:
+            _log.error("rank %d got SIGTERM, and no step of this run of %s is saved", rank, job)
+        elif refused or self._newest is None or self._newest[0] != self._saved:
+            _log.error("rank %d got SIGTERM, and what came after %s@%d is not saved", rank, job, self._saved)
+        else:
+            _log.warning("rank %d got SIGTERM: %s@%d is saved", rank, job, self._saved)
         self.should_stop = True
         self._termination.end_process()
 
