@@ -54,6 +54,7 @@ def test_prepare_that_may_not_wait_names_the_ranks_all_the_same(tmp_path):
 
 
 def test_ranks_that_save_different_steps_name_each_other_and_end(tmp_path):
+    both_ended = threading.Barrier(2)  # else one tells of the other that its trainer has ended
 
     def work(rank, client):
         client.save(1, {"w": np.arange(1000.0)}).wait()
@@ -61,7 +62,10 @@ def test_ranks_that_save_different_steps_name_each_other_and_end(tmp_path):
         with raises_error("TIMED_OUT") as caught:
             saving.wait(timeout=4)
         assert ("rank 1 (saves step 7)", "rank 0 (saves step 6)")[rank] in caught.value.message
-        saving.wait()
+        try:
+            saving.wait()
+        finally:
+            both_ended.wait(60)
 
     with cairn.local.Cluster(ranks=2, root=tmp_path, coordinator_flags=["--phase-timeout=10s"]) as cluster:
         answers = on_ranks(cluster, work, errors=True)
