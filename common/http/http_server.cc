@@ -247,15 +247,29 @@ class HttpServer::Impl {
     return std::min<uint64_t>(options_.connections, std::max<uint64_t>(1, share));
   }
 
-  // Closes the connection whose client has kept the server waiting for longest. False: all wait for the server.
+  // Closes the connection whose client has kept the server waiting for longest. If all wait for the server: the one
+  // whose request has waited for longest. False: none is left but urgent requests, and those that are being answered.
   bool EndOldest() {
     auto oldest = connections_.end();
     for (auto each = connections_.begin(); each != connections_.end(); ++each) {
       if (each->state == State::kAnswering) continue;
       if (oldest == connections_.end() || each->waits_since < oldest->waits_since) oldest = each;
     }
-    if (oldest == connections_.end()) return false;
+    if (oldest == connections_.end()) return EndOldestRequest();
     connections_.erase(oldest);
+    return true;
+  }
+
+  // A client that has gone leaves its request behind, so the oldest one is the one that is missed least.
+  bool EndOldestRequest() {
+    uint64_t id = 0;
+    {
+      MutexLock lock(mutex_);
+      if (usual_.asked.empty()) return false;
+      id = usual_.asked.front().id;
+      usual_.asked.pop_front();
+    }
+    std::erase_if(connections_, [&](const Connection& each) { return each.id == id; });
     return true;
   }
 

@@ -29,7 +29,8 @@ struct HttpServerOptions {
   // If set, one more thread answers the requests for which it returns true, so that they never wait for others.
   std::function<bool(const HttpRequest& request)> urgent;
   // The maximum number of open connections; in any case at most a sixteenth of the process's limit on open files. A
-  // further connection replaces the one that has kept the server waiting for longest.
+  // further connection replaces the one that has kept the server waiting for longest, or else the request that has
+  // waited for longest and is not urgent.
   size_t connections = 256;
   // The maximum total size in bytes of the answers that clients have not read yet; a single answer may be larger.
   // Beyond it, the connection that has read nothing for longest is closed.

@@ -135,6 +135,29 @@ TEST_F(HttpServerTest, Accept_MoreThanMayBeOpen_EndsTheOneThatHasWaitedLongest) 
   EXPECT_THAT(ReadAll(silent.back()), EndsWith("GET /hello of here"));
 }
 
+TEST_F(HttpServerTest, Accept_AllWaitForAnswers_EndsARequestThatIsNotUrgent) {
+  std::latch begun(1), may_end(1);
+  Start({.urgent = [](const HttpRequest& request) { return request.path == "/urgent"; },
+         .connections = 3,
+         .patience = kNever},
+        [&](const HttpRequest& request) {
+          if (request.path == "/hello" && !begun.try_wait()) {
+            begun.count_down();
+            may_end.wait();
+          }
+          return HttpAnswer{200, "text/plain", request.path, {}};
+        });
+  const UniqueFd first = Connect();
+  Send(first, kQuestion);
+  begun.wait();
+  const UniqueFd second = Connect(), third = Connect();
+  for (const UniqueFd* each : {&second, &third}) Send(*each, "GET /waits HTTP/1.1\r\nHost: here\r\n\r\n");
+  EXPECT_THAT(Ask("GET /urgent HTTP/1.1\r\nHost: here\r\n\r\n"), EndsWith("/urgent"));
+  may_end.count_down();
+  EXPECT_NE(ReadAll(second).empty(), ReadAll(third).empty());
+  EXPECT_THAT(ReadAll(first), EndsWith("/hello"));
+}
+
 TEST_F(HttpServerTest, Accept_FewFilesMayBeOpen_LeavesThemToOthers) {
   Start({.patience = kNever});
   rlimit before = {};
