@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -57,6 +58,17 @@ struct flock WholeFile() {
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   return lock;
+}
+
+// What an agent makes in the directory of its sockets.
+constexpr const char* kSockets[] = {"/agent.sock", "/descriptors.sock", "/metrics.sock"};
+constexpr char kRank[] = "rank";
+constexpr char kLocal[] = "local";
+
+// Returns whether this is the name of a directory of a rank's sockets.
+bool IsOfRank(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kRank) && !absl::ConsumePrefix(&name, kLocal)) return false;
+  return !name.empty() && std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
 }
 
 constexpr char kPrefix[] = "up-";
@@ -235,20 +247,21 @@ void RunDirectory::RemoveOtherSockets(const std::vector<std::string>& own) const
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
     if (!entry->is_directory(ignored) || entry->is_symlink(ignored)) continue;
+    if (!IsOfRank(entry->path().filename().string())) continue;
     const std::string directory = entry->path().string();
     if (std::find(own.begin(), own.end(), directory) != own.end()) continue;
-    std::filesystem::directory_iterator file(directory, ignored);
-    for (; !ignored && file != std::filesystem::directory_iterator(); file.increment(ignored)) {
-      if (file->is_socket()) (void)unlink(file->path().c_str());
+    for (const char* name : kSockets) {
+      const std::string socket = directory + name;
+      if (std::filesystem::is_socket(std::filesystem::symlink_status(socket, ignored))) (void)unlink(socket.c_str());
     }
   }
 }
 
-std::string RunDirectory::SocketDirectory(int rank) const { return absl::StrCat(path_, "/rank", rank); }
+std::string RunDirectory::SocketDirectory(int rank) const { return absl::StrCat(path_, "/", kRank, rank); }
 
 std::string RunDirectory::AgentPattern() const { return absl::StrCat("unix:", path_, "/rank{rank}/agent.sock"); }
 
-std::string RunDirectory::LocalSocketDirectory(int number) const { return absl::StrCat(path_, "/local", number); }
+std::string RunDirectory::LocalSocketDirectory(int number) const { return absl::StrCat(path_, "/", kLocal, number); }
 
 std::string RunDirectory::LocalAgentPattern() const {
   return absl::StrCat("unix:", path_, "/local{local_rank}/agent.sock");

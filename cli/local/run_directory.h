@@ -52,7 +52,8 @@ class RunDirectory {
   absl::Status Describe(const std::string& job, const std::string& root) const;
 
   // Removes the sockets that an earlier run has left of agents that this one has not: a trainer would take them for
-  // agents. `own` are the directories of this run's agents, which see to theirs.
+  // agents. `own` are the directories of this run's agents, which see to theirs. Whatever else is there stays: people
+  // may give a directory in which other programs have sockets.
   void RemoveOtherSockets(const std::vector<std::string>& own) const;
 
   const std::string& path() const { return path_; }

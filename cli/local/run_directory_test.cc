@@ -198,6 +198,19 @@ TEST_F(RunDirectoryTest, RemoveOtherSockets_OfAnEarlierRunWithMoreRanks_OwnOnesA
   EXPECT_TRUE(std::filesystem::exists(other + "/kept"));
 }
 
+TEST_F(RunDirectoryTest, RemoveOtherSockets_OfOtherPrograms_Stay) {
+  const auto taken = RunDirectory::Take(path_);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const std::vector<std::string> others = {"/gnupg/S.gpg-agent", "/spire/agent.sock", "/rank/agent.sock",
+                                           "/rank1b/agent.sock", "/rank1/other.sock", "/local/agent.sock"};
+  for (const std::string& each : others) {
+    std::filesystem::create_directory(path_ + each.substr(0, each.rfind('/')));
+    ASSERT_EQ(mknod((path_ + each).c_str(), S_IFSOCK | 0600, 0), 0);
+  }
+  (*taken)->RemoveOtherSockets({});
+  for (const std::string& each : others) EXPECT_TRUE(std::filesystem::exists(path_ + each)) << each;
+}
+
 TEST_F(RunDirectoryTest, NewLog_SecondRun_KeepsTheLogOfTheFirst) {
   const auto taken = RunDirectory::Take(path_);
   ASSERT_TRUE(taken.ok()) << taken.status();
