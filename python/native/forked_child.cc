@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -18,19 +19,23 @@
 
 namespace {
 
-// The names that were given. They are never removed, and no lock guards them: a child may have been forked while
+// The paths that were given. They are never removed, and no lock guards them: a child may have been forked while
 // another thread added one.
-struct Name {
-  char text[sizeof(sockaddr_un::sun_path)] = {};
-  Name* next = nullptr;
+struct Given {
+  char path[sizeof(sockaddr_un::sun_path)] = {};
+  Given* next = nullptr;
 };
-std::atomic<Name*> names{nullptr};
+std::atomic<Given*> given{nullptr};
 
-bool IsGiven(std::string_view name) {
-  for (const Name* each = names; each != nullptr; each = each->next) {
-    if (name == each->text) return true;
-  }
-  return false;
+std::string_view NameOf(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+// Returns whether a connection to `peer`, as the other side calls it, can be one to `path`. Both end with 0.
+bool IsOrMayBe(const char* peer, const char* path) {
+  if (std::strcmp(peer, path) == 0) return true;
+  if (NameOf(peer) != NameOf(path)) return false;
+  struct stat of_peer, of_path;
+  if (stat(peer, &of_peer) != 0 || !S_ISSOCK(of_peer.st_mode) || stat(path, &of_path) != 0) return true;
+  return of_peer.st_dev == of_path.st_dev && of_peer.st_ino == of_path.st_ino;
 }
 
 bool IsParents(int descriptor) {
@@ -40,8 +45,12 @@ bool IsParents(int descriptor) {
     return false;
   constexpr socklen_t kHead = offsetof(sockaddr_un, sun_path);
   if (size <= kHead || size > sizeof(peer) || peer.sun_path[0] == '\0') return false;
-  const std::string_view path(peer.sun_path, strnlen(peer.sun_path, size - kHead));
-  return IsGiven(path.substr(path.rfind('/') + 1));
+  char path[sizeof(peer.sun_path) + 1] = {};
+  std::memcpy(path, peer.sun_path, size - kHead);
+  for (const Given* each = given; each != nullptr; each = each->next) {
+    if (IsOrMayBe(path, each->path)) return true;
+  }
+  return false;
 }
 
 // Puts a socket that is connected to nobody in the place of this one: its number must not be free for others, since
@@ -86,7 +95,7 @@ void ForEachDescriptor(See see) {
 
 // Runs in the child, where no other thread is.
 void AfterFork() {
-  if (names == nullptr) return;
+  if (given == nullptr) return;
   ForEachDescriptor([](int descriptor) {
     if (IsParents(descriptor)) CutOff(descriptor);
   });
@@ -96,13 +105,15 @@ void AfterFork() {
 
 }  // namespace
 
-int64_t cairn_keep_from_children(const char* file_name) {
-  const std::string_view name(file_name);
-  if (name.empty() || name.size() >= sizeof(Name::text)) return -1;
-  if (IsGiven(name)) return 0;
-  auto* added = new Name{.next = names};
-  name.copy(added->text, name.size());
-  while (!names.compare_exchange_weak(added->next, added)) {
+int64_t cairn_keep_from_children(const char* path) {
+  const std::string_view text(path);
+  if (NameOf(text).empty() || text.size() >= sizeof(Given::path)) return -1;
+  for (const Given* each = given; each != nullptr; each = each->next) {
+    if (text == each->path) return 0;
+  }
+  auto* added = new Given{.next = given};
+  text.copy(added->path, text.size());
+  while (!given.compare_exchange_weak(added->next, added)) {
   }
   return 0;
 }

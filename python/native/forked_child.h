@@ -16,10 +16,11 @@
 
 extern "C" {
 
-// From now on forked children of this process are cut off from connections to Unix sockets whose path ends with this
-// name, in whatever directory: the other side may see it at another place. Returns 0, or -1 if the name is empty or
-// longer than that of a socket can be. Thread-safe.
-int64_t cairn_keep_from_children(const char* file_name);
+// From now on forked children of this process are cut off from connections to the Unix socket at this path. The other
+// side may see it in another directory, in one that is not here: so a connection to a socket of the same name is taken
+// for one to it, unless that one can be seen here to be another. Returns 0, or -1 if the path has no name or is longer
+// than that of a socket can be. Thread-safe.
+int64_t cairn_keep_from_children(const char* path);
 
 }  // extern "C"
 

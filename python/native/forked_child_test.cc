@@ -86,6 +86,18 @@ TEST_F(ForkedChildTest, Fork_NamedConnection_IsTheParentsAlone) {
   EXPECT_EQ(recv(named.server.get(), answer, 1, MSG_DONTWAIT), -1) << "the child has sent a byte";
 }
 
+TEST_F(ForkedChildTest, Fork_SocketOfTheSameName_IsKeptIfItIsAnother) {
+  const std::string ours = directory_ + "/ours", seen = directory_ + "/seen", others = directory_ + "/others";
+  for (const std::string& each : {ours, others}) std::filesystem::create_directory(each);
+  std::filesystem::create_directory_symlink(ours, seen);
+  ASSERT_EQ(cairn_keep_from_children((seen + "/agent.sock").c_str()), 0);
+  const Connection own = Connect("ours/agent.sock"), other = Connect("others/agent.sock");
+  EXPECT_EQ(StatusOfChild([&] { return IsConnected(own.client) ? 1 : IsConnected(other.client) ? 0 : 2; }), 0);
+  // A socket that is not here may be one that the other side sees in another directory.
+  std::filesystem::rename(others, directory_ + "/away");
+  EXPECT_EQ(StatusOfChild([&] { return IsConnected(other.client) ? 1 : 0; }), 0);
+}
+
 TEST_F(ForkedChildTest, Fork_ManyDescriptors_AllAreSeen) {
   ASSERT_EQ(cairn_keep_from_children("named.sock"), 0);
   const Connection first = Connect("named.sock");

@@ -54,8 +54,8 @@ store_then_load = LIBRARY.cairn_store_then_load
 
 
 def keep_from_children(socket: pathlib.Path) -> None:
-    """From now on forked children are cut off from this process's connections to Unix sockets with this name."""
-    LIBRARY.cairn_keep_from_children(os.fsencode(socket.name))
+    """From now on forked children are cut off from this process's connections to this Unix socket."""
+    LIBRARY.cairn_keep_from_children(os.fsencode(socket))
 
 
 def copy_threads() -> int:
