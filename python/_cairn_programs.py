@@ -32,19 +32,22 @@ def _packages() -> str:
 
 def _replaced() -> str:
     """Returns what stands in the place of the package or of the command `cairn`; "" if nothing does."""
+    import contextlib
     import importlib.metadata
     import shutil
 
     own = "cairn-checkpoint"
     said = []
-    for other in sorted(set(importlib.metadata.packages_distributions().get("cairn", ())) - {own}):
-        said.append(f"the distribution {other} is installed too, which has a package of the same name")
-    try:
+    # A distribution that is half removed, or was not made by pip, can make any of these calls fail in any way. What it
+    # hides is not looked at.
+    with contextlib.suppress(Exception):
+        for other in sorted(set(importlib.metadata.packages_distributions().get("cairn", ())) - {own, None}):
+            said.append(f"the distribution {other} is installed too, which has a package of the same name")
+    files, wrong = [], []
+    with contextlib.suppress(Exception):
         installed = importlib.metadata.files(own) or ()
-    except importlib.metadata.PackageNotFoundError:
-        installed = ()
-    files = [each for each in installed if each.parts[0] == "cairn" and each.size is not None]
-    wrong = [each for each in files if not each.locate().exists() or each.locate().stat().st_size != each.size]
+        files = [each for each in installed if each.parts[:1] == ("cairn",) and each.size is not None]
+        wrong = [each for each in files if not each.locate().exists() or each.locate().stat().st_size != each.size]
     if wrong:
         said.append(f"{len(wrong)} of {len(files)} files of the package are missing or another's, such as {wrong[0]}")
     found = shutil.which("cairn")

@@ -66,3 +66,17 @@ def test_files_that_another_one_took_away_are_missed(place):
 def test_another_command_that_path_finds_first_is_named(place, tmp_path):
     other = place.command(tmp_path)
     assert place.replaced(tmp_path) == f"PATH finds {other} and not {place.own}"
+
+
+@pytest.mark.parametrize("files", [
+    {"broken-1.0.dist-info/top_level.txt": "cairn\n"},
+    {"broken-1.0.dist-info/METADATA": "Name: caf\xe9\n", "broken-1.0.dist-info/top_level.txt": "cairn\n"},
+    {"cairn_checkpoint-0.1.0.dist-info/RECORD": ",,\ncairn/__init__.py,,many\n"},
+])
+def test_a_broken_distribution_stops_nothing(place, tmp_path, files):
+    place.install("cairn", "3.2", {"cairn/cli.py": "\n"})
+    other = place.command(tmp_path)
+    for name, text in files.items():
+        (place.path / name).parent.mkdir(exist_ok=True)
+        (place.path / name).write_text(text, encoding="latin-1")
+    assert place.replaced(tmp_path).endswith(f"PATH finds {other} and not {place.own}")
