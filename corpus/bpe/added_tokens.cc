@@ -54,9 +54,11 @@ bool AddedTokens::Find(std::string_view text, size_t done, size_t& from, Match& 
       if (!(CharacterAt(text, start).char_class & kSpace)) break;
       begin = std::max(start, done);
     }
+    if (token.lstrip && begin < done) begin = done;
     while (token.rstrip && end < text.size() && (CharacterAt(text, end).char_class & kSpace)) {
       end += CharacterAt(text, end).length;
     }
+    if (begin >= end) continue;  // it is white space that the token before has taken
     match = {begin, end, found.token};
     return true;
   }

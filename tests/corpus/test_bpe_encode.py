@@ -316,10 +316,11 @@ def test_a_token_may_begin_in_the_white_space_that_another_took(pair, tmp_path):
         added("  norm", 6006, special=False, normalized=True),
         added("<end>", 6007, rstrip=True, special=False, normalized=True),
         added(" ", 6008, special=False, normalized=True, rstrip=True),
+        added(" ", 6009, lstrip=True, rstrip=True),
     ]
     r = rng(13)
     pieces = [t["content"] for t in tokens] + [" ", "  ", "   ", "\t", "\u3000", "x", "é", "mid", "<tab>"]
-    for kept in (tokens, tokens[:4], tokens[4:]):
+    for kept in (tokens[:9], tokens[:4], tokens[4:9], tokens[9:]):
         path = build(pair, tmp_path, lambda tokenizer: tokenizer.update(added_tokens=kept))
         same_as_peer(path, ["a<right> mid b", "a<right>  mid b", "a<right>     b"]
                      + [random_text(r, r.randrange(1, 9), pieces) for _ in range(1500)])
