@@ -150,10 +150,7 @@ def make_channel(address: str) -> grpc.Channel:
                     "leaves gRPC unusable in it: it can connect to nobody",
                     {"next": "Start the process by multiprocessing's \"spawn\" or \"forkserver\", or fork it while no "
                              "thread saves, loads or waits."})
-    target = target_of(address)
-    if target.startswith("unix:"):
-        native.keep_from_children(pathlib.Path(target.removeprefix("unix:")))
-    return grpc.insecure_channel(target, options=_OPTIONS)
+    return grpc.insecure_channel(target_of(address), options=_OPTIONS)
 
 
 def is_frozen(error: BaseException) -> bool:
@@ -172,6 +169,9 @@ class AgentConnection:
     def __init__(self, address: str, limits: Limits = DEFAULT):
         self.address = address
         self.limits = limits
+        # The connections to coordinators live for a call, so they are not worth it.
+        if (target := target_of(address)).startswith("unix:"):
+            native.keep_from_children(pathlib.Path(target.removeprefix("unix:")))
         self.channel = make_channel(address)
         self._process = os.getpid()
         self._answered = False

@@ -171,7 +171,7 @@ class _Relay:
         self._lock = threading.Lock()
         self._closed = False
         self._directory = tempfile.TemporaryDirectory(prefix="cairn-")
-        self.path = pathlib.Path(self._directory.name, "cairn-relay.sock")
+        self.path = pathlib.Path(self._directory.name, "relay")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.path))
         self._listener.listen()
