@@ -7,7 +7,6 @@ program it prints the filter with which googletest leaves out those of C++.
 COUNTED = "the memory of a process is measured, and qemu's own is a part of it"
 FORKED = "qemu gives memory to forked children that is not to be inherited (MADV_DONTFORK)"
 DESCRIPTORS = "qemu gives the kernel more room for descriptors than the program has"
-CACHED = "qemu knows neither cachestat nor preadv2, by which the kernel says what is in its page cache"
 OWNERS = "qemu knows no sockets of NETLINK_SOCK_DIAG, by which the kernel says whose a connection is"
 THREADS = "qemu keeps 280 KB of each thread that has ended, and this test starts thousands"
 
@@ -20,7 +19,6 @@ PYTHON = {
 }
 CPP = {
     "DescriptorMessageTest.Receive_MoreDescriptorsThanRoom_SaysSoAndOwnsThoseThatCame": DESCRIPTORS,
-    "FileReaderTest.Read_OwnBytesThatAreCached_AreTakenFromTheCache": CACHED,
     "PeerGroupTest.Of_ThisUserOnLoopback_IsTheOwnGroup": OWNERS,
     "PeerGroupTest.Of_ThisUserByAMappedAddress_IsTheOwnGroup": OWNERS,
     "ShuffleInMemoryTest.Shuffle_OutOfCore_AllOrdersEquallyLikely": THREADS,
