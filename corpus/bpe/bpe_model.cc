@@ -1,9 +1,9 @@
 #include "corpus/bpe/bpe_model.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "corpus/unicode/ascii.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -17,18 +17,6 @@ size_t HashPair(uint64_t pair) {
 }
 
 uint64_t PairOf(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
-
-bool IsAscii(std::string_view text) {
-  uint64_t all = 0;
-  size_t i = 0;
-  for (; i + 8 <= text.size(); i += 8) {
-    uint64_t eight;
-    std::memcpy(&eight, text.data() + i, 8);
-    all |= eight;
-  }
-  for (; i < text.size(); ++i) all |= static_cast<uint8_t>(text[i]);
-  return (all & 0x8080808080808080u) == 0;
-}
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "corpus/pipeline/normal_form.h"
 #include "corpus/pipeline/precompiled.h"
 #include "corpus/pipeline/text_pattern.h"
+#include "corpus/unicode/ascii.h"
 #include "corpus/unicode/characters.h"
 #include "corpus/unicode/utf8.h"
 
@@ -22,10 +23,6 @@ namespace {
 namespace json = simdjson::dom;
 
 constexpr int kMaxDepth = 16;  // of Sequences in Sequences
-
-bool IsAscii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
 
 // Calls map(scalar, text) for each character, which appends to `text` what becomes of it.
 template <typename Map>
